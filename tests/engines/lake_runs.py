@@ -90,7 +90,7 @@ def stored(spark: SparkSession, lake: Lake, stream: Stream, fold: KeyedFold) -> 
 
 
 def outputs_of(rows: DataFrame, fold: KeyedFold) -> Counter[Any]:
-    """What a replay emitted, in rows of `output_ddl(fold)`: how often each (row, emitted at)."""
+    """Count each (row, emitted at) of a replay, in rows of `output_ddl(fold)`."""
     collected = rows.toArrow()
     emitted = zip(row_values(collected, fold), collected["emitted_at_us"].to_pylist(), strict=True)
     return Counter(emitted)

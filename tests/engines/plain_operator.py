@@ -157,7 +157,7 @@ class PlainOperator:
 
 
 class Handle:
-    """What Spark gives to a processor, for one key."""
+    """The handle that Spark gives to a processor, for one key."""
 
     def __init__(self, operator: PlainOperator, bucket: int) -> None:
         self._operator = operator
@@ -247,7 +247,7 @@ def calls_in(dead_letters: bytes) -> list[DeadLetter]:
 
 
 class Replayed(NamedTuple):
-    """What one part of a replay came to."""
+    """The result of one part of a replay."""
 
     emitted: Counter[Any]
     states: dict[Any, Known]

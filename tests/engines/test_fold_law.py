@@ -82,7 +82,7 @@ def timed(draw: st.DrawFn, timeout: str, mode: str) -> Drawn:
 
 
 def each_kind(*what: Callable[[str, str], st.SearchStrategy[Drawn]]) -> pytest.MarkDecorator:
-    """Of these folds those of each kind of timeout and of output; a timer needs a clock."""
+    """Parametrize by folds of each kind of timeout and of output; a timer needs a clock."""
     kinds = [
         pytest.param(of(timeout, mode), id=f"{of.__name__}-{timeout}-{mode}")
         for of in what

@@ -23,7 +23,7 @@ few = settings(examples(40), suppress_health_check=list(HealthCheck))
 
 
 def fold_of(kind, shape):
-    """As a stream's file has it, but for its spans: minutes are tenths of a millisecond."""
+    """Return the fold of a stream's file, but for its spans: minutes are tenths of a millisecond."""
     module = types.ModuleType("generated")
     exec(stream_file(kind, "c", shape), vars(module))
     if kind == "silences":

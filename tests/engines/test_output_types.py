@@ -1,4 +1,4 @@
-"""What an output's field declares is what its table holds: nothing is bent to fit, nothing lost."""
+"""An output's table holds what its fields declare: nothing is bent to fit, nothing lost."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ def given_is(output: type) -> tuple[str, bool]:
 
 
 def fits(value, kind: str) -> bool:
-    """Whether the column can hold the value exactly."""
+    """True if the column can hold the value exactly."""
     if kind == "timestamp":
         return type(value) is int and FIRST_INSTANT_US <= value <= LAST_INSTANT_US
     if kind == "bigint":

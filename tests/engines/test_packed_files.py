@@ -90,7 +90,7 @@ def by_bucket(packed: DataFrame) -> dict[int, Any]:
 def packed_here(
     rows: pa.Table, fold: KeyedFold, admission: Admission = ADMISSIONS[0]
 ) -> dict[int, Any]:
-    """What all of the rows come to that one worker has at once."""
+    """Pack all rows as one worker that has them at once."""
     if not rows.num_rows:
         return {}
     admitted = admitted_rows(rows, fold, IDS, admission)

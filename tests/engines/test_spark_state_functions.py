@@ -115,7 +115,7 @@ def in_spark(function: Callable[..., Any]) -> Callable[..., Iterator[pd.DataFram
 
 
 def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> Outputs:
-    """What one availableNow run of Spark's own operator emits."""
+    """Return what one availableNow run of Spark's own operator emits."""
     bronze = spark.readStream.format("delta").load(lake.bronze(WATCH.source))
     beats = bronze.select(
         "user_id", "event_time", F.unix_micros("event_time").alias("event_time_us")

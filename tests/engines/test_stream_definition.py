@@ -1,4 +1,4 @@
-"""What a stream's entry and file must have, before any row is read, and what a generation is bound to."""
+"""Checks of a stream's entry and file before any row is read, and the settings that bind a generation."""
 
 import json
 from dataclasses import replace

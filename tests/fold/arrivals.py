@@ -1,4 +1,4 @@
-"""How events reach a stream: Hypothesis draws it, and the local engine folds it.
+"""The arrival of events: Hypothesis draws it, and the local engine folds it.
 
 Few keys and instants, so that equal keys, equal times and whole equal rows are common, and
 that timeouts meet events, watermarks and each other exactly, and by one microsecond.
@@ -99,7 +99,7 @@ def arrivals(draw: st.DrawFn, events: st.SearchStrategy[Arrival]) -> Arrivals:
 def initial_states(
     draw: st.DrawFn, fold: KeyedFold, states: st.SearchStrategy[Any], as_of_us: int
 ) -> dict[Any, Known]:
-    """What is known of some keys at `as_of_us`; "z" never has an event."""
+    """States of some keys at `as_of_us`; "z" never has an event."""
     spans = st.none()
     if fold.times_out:
         spans |= st.sampled_from([0, 1, 1_000, 4_999, 5_000, 20_000])
@@ -149,7 +149,7 @@ def as_known(known: KeyState) -> Known:
 def came_to(
     fold: KeyedFold, engine: LocalFold, initial: Mapping[Any, Known] | None = None
 ) -> Result:
-    """What a run came to, as the oracle says it."""
+    """Return the result of a run in the oracle's form."""
     removed = engine.emitted.removed or [False] * len(engine.emitted.rows)
     rows = [
         row if is_gone else oracle.stored(fold, row)

@@ -1,4 +1,4 @@
-"""Which events are duplicates, and what is known of the others, in plain Python."""
+"""The duplicates among events, and the values that a key has seen, in plain Python."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,7 @@ PROJECTS_NOT = 2  # a node whose state has no row
 
 
 class PoisonError(Exception):
-    """What is wrong with an event."""
+    """The fault of an event."""
 
 
 def raising(key: str, state: GroupState[At]) -> Iterator[Seen]:

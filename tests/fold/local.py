@@ -104,7 +104,7 @@ class LocalFold:
         return hash(key) % len(self._buckets)
 
     def states(self) -> dict[Key, KeyState]:
-        """What is known of each key."""
+        """Return the state of each key."""
         return {known.key: known for bucket in self._buckets for known in bucket.states}
 
     def waiting(self) -> list[BronzeRow]:
@@ -112,7 +112,7 @@ class LocalFold:
         return [row for bucket in self._buckets for row in bucket.pending]
 
     def pending(self) -> int:
-        """How many events wait to be complete."""
+        """Return the number of events that wait to be complete."""
         return len(self.waiting())
 
 

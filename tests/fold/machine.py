@@ -107,7 +107,7 @@ WAYS = {
 
 
 class Step(NamedTuple):
-    """What the machine does in one call."""
+    """The actions of the machine in one call."""
 
     node: int | None  # None: removes the state
     outputs: int

@@ -1,4 +1,4 @@
-"""What the fold law says a stream comes to, in plain Python: no buckets, batches or engines.
+"""The result of a stream by the fold law, in plain Python: no buckets, batches or engines.
 
 Per key, from the first instant to `until`: all that is due of it, and of that the least: by its
 instant, then events, the timeout, the timers by name, the end of the state.
@@ -30,7 +30,7 @@ EVENT, TIMED_OUT, TIMED, ENDED = range(4)
 
 
 class Moment(NamedTuple):
-    """What a state function is called with: an event, or a timer's name, or, of a timeout, neither."""
+    """The arguments of a call: an event, or a timer's name; neither for a timeout."""
 
     key: Any
     event: Any
@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 
 class Called(NamedTuple):
-    """What one call of a state function came to."""
+    """The result of one call of a state function."""
 
     outputs: list[Any]
     state: Any
@@ -54,7 +54,7 @@ class Failed(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """What it was called for: an event, or None for a timeout."""
+    """A call that failed: for an event, or None for a timeout."""
 
     key: Any
     at_us: int
@@ -79,7 +79,7 @@ NOTHING = Known(None, None, None)
 
 @dataclass
 class OneKey:
-    """What is known of a key, from call to call.
+    """The state, timeout and timers of a key, from call to call.
 
     An event whose call fails might as well not have come: state, timeout and timers are what they
     were. A timeout or timer whose call fails is over, and nothing else has changed.

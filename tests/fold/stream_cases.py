@@ -152,7 +152,7 @@ STREAMS = {
 
 
 def times_of(case: Case, rows: Iterable[StampedRow], end_us: int) -> dict[Any, list[int]]:
-    """Of each key, the times of its complete events, in order."""
+    """Return the times of each key's complete events, in order."""
     times = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_us):
         if row.time_us < end_us and case.counts(row.event):

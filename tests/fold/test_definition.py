@@ -1,4 +1,4 @@
-"""What a stream's file may say, and the errors for what it may not."""
+"""Definitions of streams: what they may declare, and the errors for what they may not."""
 
 import math
 from collections.abc import Iterator

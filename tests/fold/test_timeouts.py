@@ -1,4 +1,4 @@
-"""What a state function is called for when its state times out, one example for each rule."""
+"""The calls of a state function when its state times out, one example for each rule."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -141,7 +141,7 @@ def yields_when_it_removes(ticks: Iterator[Tick], state: GroupState[Ticks]) -> I
     "function", [yields_after_updating, yields_before_updating, yields_when_it_removes]
 )
 def test_an_update_function_need_not_yield_a_row_for_its_last_event(function, together, timeout):
-    """Whether that is allowed must not depend on which events are complete together."""
+    """It must not depend on which events are complete together."""
     fold = flat_map_groups_with_state(
         lambda key, ticks, state: function(ticks, state),
         **(SETTINGS | {"output": Row, "timeout": timeout}),

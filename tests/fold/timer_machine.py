@@ -31,7 +31,7 @@ CODES: Mapping[Any, int] = {0: 0, 1: 1, None: 2, TIMEOUT: 3, "zeta": 5, "alpha":
 
 
 class Action(NamedTuple):
-    """What is done with a timer: set so far ahead, or deleted."""
+    """A change of a timer: set so far ahead, or deleted."""
 
     name: str
     ahead_us: int | None
@@ -103,7 +103,7 @@ def a_timer_machine(rng: random.Random, timeout: str, fails: bool) -> TimerMachi
 
 
 def some_actions(rng: random.Random, cause: Any) -> tuple[Action, ...]:
-    """What fires by itself sets nothing that fires soon: it would go on for very long."""
+    """Draw actions; a timeout or timer sets nothing that fires soon: it would go on for very long."""
     spans = [4_999, 5_000, 12_000] if cause not in MARKS else [1, 999, 1_000, 5_000, 5_001, 30_000]
     names = rng.sample(NAMES, rng.choice([0, 1, 1, 2, 3]))
     return tuple(Action(name, rng.choice([None, *spans, *spans])) for name in names)

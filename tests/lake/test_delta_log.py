@@ -63,7 +63,7 @@ def commit(path: str, kind: str) -> list[int]:
 
 
 def clean_up(path: str, before: int) -> None:
-    """As Delta does: behind a checkpoint. Older checkpoints may outlive their commits."""
+    """Clean the log up as Delta does: behind a checkpoint. Older checkpoints may outlive their commits."""
     DeltaTable(path).create_checkpoint()
     for file in Path(path, "_delta_log").glob("*.json"):
         if int(file.stem) < before:

@@ -111,7 +111,7 @@ def appended(path: str) -> None:
 
 
 def altered(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[str], None]:
-    """As Spark does it under delta.columnMapping.mode: a commit of the table's metadata alone."""
+    """Change columns as Spark does under delta.columnMapping.mode: a commit of the table's metadata alone."""
 
     def alter(path: str) -> None:
         log = Path(path, "_delta_log")
@@ -132,7 +132,7 @@ def vacuum(path: str) -> None:
 
 
 def clean_up(path: str) -> None:
-    """As Delta does it in time: what the newest checkpoint makes superfluous."""
+    """Delete the commits that the newest checkpoint makes superfluous, as Delta does in time."""
     table = DeltaTable(path)
     table.create_checkpoint()
     for version in range(table.version()):

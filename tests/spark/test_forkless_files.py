@@ -74,7 +74,7 @@ def test_no_process_is_started_for_a_file_where_hadoop_starts_one(spark, jvm, tm
 
 
 def test_a_checkpoint_s_file_is_replaced_whole_with_its_checksum(spark, jvm, tmp_path):
-    """As Spark's FileContextBasedCheckpointFileManager does it."""
+    """By Spark's own FileContextBasedCheckpointFileManager."""
     manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     files = manager.create(path_of(jvm, tmp_path), conf)

@@ -1,4 +1,4 @@
-"""How a job's process ends, what its workers are sent, and what they read of a damaged file."""
+"""The end of a job's process, the archive that its workers are sent, and their reading of a damaged file."""
 
 import subprocess
 import sys

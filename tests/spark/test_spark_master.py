@@ -1,4 +1,4 @@
-"""Where jobs run, by setting: which masters there are, and what is said of a wrong or absent one."""
+"""The master of jobs, by setting: which there are, and the errors for a wrong or absent one."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""How a job is started: its command, for a lake on S3 too, its environment, and what it says at a terminal."""
+"""The start of a job: its command, for a lake on S3 too, its environment, and its words at a terminal."""
 
 import os
 import subprocess
@@ -157,7 +157,7 @@ def s3_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def given(args: list[str], option: str, master: str = "local[2]") -> list[str]:
-    """What a job's command has after each such option."""
+    """Return the values of an option in a job's command."""
     command = submit_command("run_stream", args, master=master)
     return [value for key, value in pairwise(command) if key == option]
 

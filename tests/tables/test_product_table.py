@@ -145,7 +145,7 @@ class Retyped(NamedTuple):
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mode):
-    """Of another output mode, with a column less, and one of another type."""
+    """The new one has another output mode, a column less, and one of another type."""
     other = "update" if mode == "append" else "append"
     begun = product_table(spark, lake, fold_of(other, Long))
     old = frame(spark, fold_of(other, Long), [(Long("a", "x", 1), 1)], [False][: mode == "append"])
