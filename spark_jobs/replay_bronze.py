@@ -87,8 +87,8 @@ def replayed(
                 # Not from the plan that made them: over thirty stages it outgrows the driver.
                 states = engine.savepoint_states(replay.lake, savepoint)  # checked a moment ago
             bounds = Bounds(replay.bronze.ingested_at_us, from_us, stop_us)
-            rows = engine.events(replay.lake, replay.opened.source, replay.fold, bounds)
-            stage = engine.fold(rows, replay.fold, replay.row["buckets"], stop_us, states)
+            rows = engine.events(replay.lake, replay.opened.source, replay.opened.fold, bounds)
+            stage = engine.fold(rows, replay.opened.fold, replay.row["buckets"], stop_us, states)
             retained.append(stage)
             # Others' rows since the first look must not count: a savepoint with them would look valid.
             refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.kind}")
@@ -118,7 +118,7 @@ def _stops(replay: Replay) -> list[int]:
 def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counter[int]:
     """The approximate number of events in each step of time, by where each file of bronze ends."""
     files = BronzeFiles(open_table(replay.lake.bronze(replay.opened.source)))
-    _, last_us = files.span(INSTANTS[replay.fold.time_us])
+    _, last_us = files.span(INSTANTS[replay.opened.fold.time_us])
     events: Counter[int] = Counter()
     for last, rows in zip(last_us.to_pylist(), files.rows().to_pylist(), strict=True):
         if None not in (last, rows) and (from_us is None or last >= from_us):
@@ -129,11 +129,11 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
 def _starting_states(engine: SparkEngine, replay: Replay) -> Rows | None:
     starting, opened = replay.starting, replay.opened
     if starting.savepoint is None:
-        initial = engine.initial_states(replay.lake, opened.name, replay.fold)
+        initial = engine.initial_states(replay.lake, opened.name, opened.fold)
         return None if initial is None else initial.states
     states = engine.savepoint_states(replay.lake, starting.savepoint)  # checked when it was planned
     migrate = opened.definition.migrate_state if starting.mapped else None
-    return states if migrate is None else engine.migrated(states, replay.fold, migrate)
+    return states if migrate is None else engine.migrated(states, opened.fold, migrate)
 
 
 def _ensure_savepoint(
@@ -149,7 +149,7 @@ def _ensure_savepoint(
         engine,
         replay.lake,
         states,
-        replay.fold,
+        replay.opened.fold,
         until_us,
         kind=replay.kind,
         run_id=run_id,
@@ -170,7 +170,7 @@ def commit_replay(
     checks.refuse_wrong(table)  # before anything is written
     with replayed(engine, replay, record["run_id"]) as (stages, savepoint):
         outputs = [stage.outputs for stage in stages]
-        rows = engine.published(replay.fold, outputs, stages[-1].states)
+        rows = engine.published(opened.fold, outputs, stages[-1].states)
         judge = partial(table.judge, rows, from_us=replay.from_us)
         checks.admit(judge, what)
         dead_letters = [stage.dead_letters for stage in stages if stage.dead_letters is not None]

@@ -16,7 +16,6 @@ from croniter import croniter, croniter_range
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import US_PER_MS, instant_of, micros_of
-from include.fold.definition import KeyedFold
 from include.lake.dead_letters import dead_letters_now
 from include.lake.delta_log import commit_hash
 from include.lake.errors import LakeError, SettingsError, wrong_argument
@@ -51,10 +50,6 @@ class Replay:
     @property
     def lake(self) -> Lake:
         return self.opened.lake
-
-    @property
-    def fold(self) -> KeyedFold:
-        return self.opened.fold
 
     @property
     def code(self) -> str:
