@@ -69,7 +69,7 @@ check: test-setup ## Lint, formatting, types
 sizes: test-setup ## Lines of each room, what one ingest, drain, check and rebuild enter [ARGS=--lower]
 	@$(RUN) tests.sizes $(ARGS)
 
-simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= FIRST= ARGS="--plant L1"]
+simulate: test-setup ## Simulate sequences of operations without a JVM [SEEDS= FIRST=]
 	@$(RUN) tests.simulator.simulate --seeds '$(SEEDS)' --first '$(FIRST)' $(ARGS)
 
 bench: test-setup ## Measure the engines side by side [ARGS=]

@@ -116,34 +116,20 @@ AnyStreamArgument = Annotated[
         metavar="[NAME]", autocompletion=stream_names, help="A stream; all of them if none."
     ),
 ]
-StreamArgument = Annotated[
-    Stream,
-    typer.Argument(
-        metavar="NAME",
-        parser=stream_named,
-        autocompletion=stream_names,
-        help="A stream of include/streams.",
-    ),
-]
-SourceArgument = Annotated[
-    Source,
-    typer.Argument(
-        metavar="SOURCE",
-        parser=source_named,
-        autocompletion=source_names,
-        help="A source of include/streams/sources.py.",
-    ),
-]
 
 
-def _argument(name: str, text: str) -> Any:
-    return typer.Argument(metavar=name, parser=partial(parse_instant, name), help=text)
+def _argument(name: str, text: str, parser: Any = None, names: Any = None) -> Any:
+    parse = parser or partial(parse_instant, name)
+    return typer.Argument(metavar=name, parser=parse, autocompletion=names, help=text)
 
 
 def _option(name: str, text: str) -> Any:
     return typer.Option(name, metavar="INSTANT", parser=partial(parse_instant, name), help=text)
 
 
+A_STREAM, A_SOURCE = "A stream of include/streams.", "A source of include/streams/sources.py."
+StreamArgument = Annotated[Stream, _argument("NAME", A_STREAM, stream_named, stream_names)]
+SourceArgument = Annotated[Source, _argument("SOURCE", A_SOURCE, source_named, source_names)]
 FromArgument = Annotated[
     datetime, _argument("FROM", "Start, inclusive: a date or an instant (UTC).")
 ]

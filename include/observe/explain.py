@@ -206,7 +206,7 @@ class KeyFigures:
     key: str
     now: datetime
     days: int
-    base: str  # the starting savepoint, or the beginning
+    start: str  # the starting savepoint, or the beginning
     until: datetime | None  # the end of the replay: the stream is complete until then
     state: KeyState | None
     steps: Sequence[ShownStep]  # of these days, the newest first
@@ -308,10 +308,10 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
     savepoints = [sp for sp in savepoints_of(lake, stream.name) if sp.state_schema == schema]
     bronze = newest_bronze(lake, stream.source)
     from_us = _replayable_us(identity, bronze, savepoints, from_us=from_us)
-    base, states = _beginning(
+    start, states = _beginning(
         lake, fold, key, identity=identity, bronze=bronze, savepoints=savepoints, from_us=from_us
     )
-    rows = read_events(bronze, fold, key, from_us=base.until_us, since_us=identity.since_us)
+    rows = read_events(bronze, fold, key, from_us=start.until_us, since_us=identity.since_us)
     events = order_events(fold, rows).events
     shown = _shown_events(fold, events, identity.delay_us)
     until_us = -NEVER_US if until is None else micros_of(until)
@@ -323,7 +323,7 @@ def read_key(lake: Lake, stream: Stream, text: str, now: datetime, days: int) ->
         key=text,
         now=now,
         days=days,
-        base=base.text(),
+        start=start.text(),
         until=until,
         state=None if until is None else _state_of(states.rows()),
         steps=steps[::-1],
@@ -354,14 +354,14 @@ def _beginning(
 ) -> tuple[StartingSavepoint, States]:
     """The starting savepoint of the replay, and the key's state in it."""
     wanted, states = _is_key(fold, key, "key"), state_schema(fold)
-    base = choose_starting_savepoint(savepoints, identity, bronze, at_most_us=from_us)
-    if base.savepoint is not None:
-        rows = states_in(lake, base.savepoint).to_table(filter=wanted)
-        return base, States(fold, rows.select(states.names).cast(states))
+    start = choose_starting_savepoint(savepoints, identity, bronze, at_most_us=from_us)
+    if start.savepoint is not None:
+        rows = states_in(lake, start.savepoint).to_table(filter=wanted)
+        return start, States(fold, rows.select(states.names).cast(states))
     initial = None
     if identity.since_us is not None:
         initial = read_initial_state(lake, fold.stream, fold, only=wanted)
-    return base, States(fold, states.empty_table() if initial is None else initial.states)
+    return start, States(fold, states.empty_table() if initial is None else initial.states)
 
 
 def _state_of(rows: pa.Table) -> KeyState:
@@ -393,7 +393,7 @@ def _wake(at_us: int | None) -> datetime | None:
 
 def key_text(f: KeyFigures) -> str:
     """The figures as text: the steps, the newest last, then the state and the pending events."""
-    lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.base}"]
+    lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.start}"]
     for step in reversed(f.steps):
         lines += _step_lines(step)
     state = "nothing of the stream is complete yet"

@@ -18,13 +18,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from include.settings import PROJECT
 from tests.chaos.driver import JVM_KILLED, KILLS, PLAN, say
 from tests.chaos.plan import Plan, plan_of
-from tests.simulator.planted import PLANTED
 from tests.simulator.world import fresh_folder
 
 SAID = "said"  # by all drivers of a seed
@@ -46,7 +45,7 @@ def main() -> int:
     args = parse_args()
     found = []
     for number in range(args.first, args.first + args.seeds):
-        found.append(run_seed(replace(plan_of(number, args.steps), plant=args.plant)))
+        found.append(run_seed(plan_of(number, args.steps)))
         say(said_of(found[-1]))
     say(summed(found))
     return any(result.wrong for result in found)
@@ -57,7 +56,6 @@ def parse_args() -> Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--steps", type=int, default=20, help="actions of each")
-    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to plant first")
     return parser.parse_args()
 
 

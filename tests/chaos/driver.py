@@ -31,7 +31,6 @@ from tests.simulator import writes
 from tests.simulator.actions import Action
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import Operations
-from tests.simulator.planted import planted
 from tests.simulator.spark_world import spark_world
 
 JVM_KILLED = 3
@@ -56,7 +55,7 @@ class Driver(Operations):
 
     def go_on(self) -> None:
         """To the end of the plan."""
-        with planted(self._plan.plant), pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(writes, "die", self._die)
             if self._known.retained:
                 self._take_over()

@@ -28,7 +28,6 @@ class Plan:
     features: frozenset[str]
     shape: Shape
     actions: tuple[Action, ...]
-    plant: str | None = None  # a bug that its drivers have
 
     @property
     def source(self) -> Source:
@@ -48,7 +47,7 @@ class Kill:
 
 
 def plan_of(number: int, steps: int) -> Plan:
-    """The same one each time. It begins with some ordinary days, and ends with a way out."""
+    """The same one each time. It begins with some ordinary days, and ends with a rebuild."""
     drawn: list[Plan] = []
 
     # The first example is always the simplest one.
@@ -72,7 +71,7 @@ def plan_of(number: int, steps: int) -> Plan:
 
 
 def _framed(between: Sequence[Action]) -> tuple[Action, ...]:
-    return (Action("some_days"), *between, Action("way_out"))
+    return (Action("some_days"), *between, Action("mend_by_rebuild"))
 
 
 def kill_of(plan: Plan, step: int, job: int) -> Kill | None:

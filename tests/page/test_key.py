@@ -99,8 +99,8 @@ def test_a_key_is_what_all_its_rows_make_of_it_late_ones_too(do):
 def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
     days_in_time(do)
     whole, short = look(do), look(do, days=1)
-    assert whole.base == "the beginning"
-    assert short.base.startswith("savepoint ")
+    assert whole.start == "the beginning"
+    assert short.start.startswith("savepoint ")
     assert short.state == whole.state
     assert 0 < len(short.steps) < len(whole.steps)
     assert list(short.steps) == list(whole.steps)[: len(short.steps)]

@@ -11,7 +11,6 @@ from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
 from include.observe.stream_line import days_of, read_overview
-from include.page.stream_figures import read_stream
 from include.stream.record import BEGINNING_US
 from include.stream.stream_status import Span, TableStatus
 from tests.page.history import NOW, lived, streams_like, write_history
@@ -84,14 +83,6 @@ def test_findings_are_open_until_a_run_begins(filled):
     for line in read_overview(filled, STREAMS, NOW).lines:
         assert line.findings["warning"] == expected.get(line.stream, (0,))[0]
         assert line.findings["error"] == 0  # two days ago, and runs since
-
-
-def test_late_rows_that_a_restate_has_taken_in_are_no_finding_any_more(lake):
-    write_history(lake, STREAMS[:1], 3)
-    late = {"finding": "late_rows_not_restated", "severity": "warning", "found_at": NOW}
-    append_ops(lake, "findings", [late | {"subject": STREAMS[0].name}])
-    assert read_overview(lake, STREAMS[:1], NOW).lines[0].findings["warning"] == 0
-    assert read_stream(lake, STREAMS[0], NOW, timedelta(1)).findings == ()
 
 
 def test_a_run_that_failed_and_was_mended_by_a_rebuild_is_not_the_state_of_now(lake):

@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "edge": EDGES,
         "around_us": st.sampled_from([0, 0, 1, -1]),
     },
-    "settle_on_edge": {
+    "complete_on_edge": {
         "key": KEYS,
         "other": KEYS,
         "edge": EDGES,
@@ -96,7 +96,7 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "full_refresh": {"kill": REBUILD_KILLS},
     "rewind": {"kill": REBUILD_KILLS, "ago": HOURS},
     "migrate": {"kill": REBUILD_KILLS},
-    "way_out": {},
+    "mend_by_rebuild": {},
     "set_watermark": {"kill": KILLS, "ago": st.sampled_from([0, 5, 30, 240])},
     "change_delay": {"minutes": st.sampled_from([0, 10, 60, 600])},
     "usual_delay": {},
@@ -130,7 +130,7 @@ WEIGHTS = {
     "land_late": 4,
     "land_tied": 3,
     "land_on_edge": 4,
-    "settle_on_edge": 2,
+    "complete_on_edge": 2,
     "backfill": 3,
     "land_meanwhile": 3,
     "cut_off": 4,
@@ -152,7 +152,7 @@ WEIGHTS = {
 # The row of the fault model that each of them tries.
 TRIED = {
     Fault.ANY_ORDER: (
-        "land_in_time land_tied land_on_edge settle_on_edge land_ahead land_meanwhile "
+        "land_in_time land_tied land_on_edge complete_on_edge land_ahead land_meanwhile "
         "land_of_one pass_time heartbeat"
     ),
     Fault.LATE: "land_late",
@@ -161,7 +161,7 @@ TRIED = {
         "full_refresh rewind migrate"
     ),
     Fault.CLOCK: "land_far_ahead set_watermark",
-    Fault.OTHER_TIMES: "way_out put_back lose two_lives",
+    Fault.OTHER_TIMES: "mend_by_rebuild put_back lose two_lives",
     Fault.CHANGED: "change_delay usual_delay deploy deploy_failing",
     Fault.STREAM_OF_ONE_TIME: "back_up put_back_stream",
     Fault.UNREADABLE: "power_cut",

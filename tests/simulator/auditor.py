@@ -78,33 +78,33 @@ class Auditor:
     def stream(self) -> Stream:
         return self.world.streams[self.kind]
 
-    def told(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """By `./stateful status NAME --json`."""
         return status_record(stream_status(self.world.lake, self.stream))
 
     def check(self) -> Verdict | None:
         """Raise WrongError where the table differs from what is said of it; None: nothing is, loud."""
-        told = self.told()
-        if told["mismatch"] is not None:
-            self._check_loud(told)
+        status = self.status()
+        if status["mismatch"] is not None:
+            self._check_loud(status)
             return None
-        until = told["complete_until"]
-        self._check_truths(told, until)
-        self._check_named(told)
-        return Verdict(until, told["wrong"], told["live_is_right"])
+        until = status["complete_until"]
+        self._check_truths(status, until)
+        self._check_named(status)
+        return Verdict(until, status["wrong"], status["live_is_right"])
 
-    def _check_loud(self, told: dict[str, Any]) -> None:
-        is_said = any(each["severity"] == "error" for each in told["findings"])
-        if told["generation"] is not None and not is_said:
-            raise WrongError(f"{told['mismatch']}, and no finding says so")
+    def _check_loud(self, status: dict[str, Any]) -> None:
+        is_said = any(each["severity"] == "error" for each in status["findings"])
+        if status["generation"] is not None and not is_said:
+            raise WrongError(f"{status['mismatch']}, and no finding says so")
 
-    def _check_truths(self, told: dict[str, Any], until: datetime | None) -> None:
+    def _check_truths(self, status: dict[str, Any], until: datetime | None) -> None:
         """One of them is what the table is right by: of mapped states nobody says whose they were."""
-        truths, wrong = self._truths(told["states_mapped_as_of"], told["generation"]), []
+        truths, wrong = self._truths(status["states_mapped_as_of"], status["generation"]), []
         for truth in list(truths):
             try:
-                self._compare(told, until, truth)
-                self._compare_dead_letters(told, until, truth)
+                self._compare(status, until, truth)
+                self._compare_dead_letters(status, until, truth)
             except WrongError as error:
                 truths.remove(truth)
                 wrong.append(error)
@@ -141,7 +141,7 @@ class Auditor:
     ) -> Truth:
         return Truth(self.kind, variant, before, since_us, self.world.shape)
 
-    def _compare(self, told: dict[str, Any], until: datetime | None, truth: Truth) -> None:
+    def _compare(self, status: dict[str, Any], until: datetime | None, truth: Truth) -> None:
         if until is None:
             return
         rows = [row for commit in self.world.commits for row in commit.rows]
@@ -152,16 +152,16 @@ class Auditor:
             expected = Counter(rows_of_keys.values())
         else:
             expected = Counter(folded.outputs)
-        for from_us, until_us in right_spans(told["wrong"], until):
+        for from_us, until_us in right_spans(status["wrong"], until):
             self._equal(table, expected, from_us, until_us)
 
     def _compare_dead_letters(
-        self, told: dict[str, Any], until: datetime | None, truth: Truth
+        self, status: dict[str, Any], until: datetime | None, truth: Truth
     ) -> None:
-        if until is None or told["dead_letters_wrong"] is None:
+        if until is None or status["dead_letters_wrong"] is None:
             return
         rows = [row for commit in self.world.commits for row in commit.rows]
-        for from_us, until_us in right_spans(told["dead_letters_wrong"], until):
+        for from_us, until_us in right_spans(status["dead_letters_wrong"], until):
             folded = truth.folded(rows, until_us)
             expected = Counter(call for call in folded.dead_letters if from_us <= call[1])
             found = Counter(
@@ -188,15 +188,15 @@ class Auditor:
                 f"{sum(surplus.values())} too many ({list(surplus)[:3]})"
             )
 
-    def _check_named(self, told: dict[str, Any]) -> None:
+    def _check_named(self, status: dict[str, Any]) -> None:
         """Each instant that is not right is in a finding's span."""
-        if told["generation"] is None:
+        if status["generation"] is None:
             return
-        findings = told["findings"]
-        for span in told["wrong"]:
+        findings = status["findings"]
+        for span in status["wrong"]:
             if not any(_holds(finding, span) for finding in findings):
                 raise WrongError(f"wrong {span}, and no finding names it: {findings}")
-        if not told["live_is_right"] and not findings:
+        if not status["live_is_right"] and not findings:
             raise WrongError("the live state is not right, and no finding says so")
 
 

@@ -55,8 +55,8 @@ def lose(world: World, kind: str, part: str) -> None:
     shutil.rmtree(parts_of(world, kind)[part], ignore_errors=True)
 
 
-def begin_anew(world: World) -> None:
-    """The source's tables and its log were moved aside, and are made anew."""
+def ingest_from_scratch(world: World) -> None:
+    """The source's tables and its log were moved aside, and are made again."""
     for part in OF_SOURCE:
         shutil.rmtree(f"{world.lake.root}/{part}/{world.source.name}")
     Ingestion(world.lake, world.source)

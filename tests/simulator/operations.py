@@ -112,9 +112,9 @@ class Operations:
             self._wait_for(row)
             self._land([row])
 
-    def settle_on_edge(self, key: str, other: str, edge: int, around_ms: int) -> None:
+    def complete_on_edge(self, key: str, other: str, edge: int, around_ms: int) -> None:
         """The watermark comes to an end of something, and a run to its end."""
-        if row := settling(self.world, key, other, edge, around_ms):
+        if row := completing(self.world, key, other, edge, around_ms):
             self._wait_for(row)
             self._land([row])
             self.run(None)
@@ -229,7 +229,7 @@ class Operations:
 
     def _complete_until(self) -> datetime | None:
         with suppress(*self.loud):
-            return self.auditor.told()["complete_until"]  # type: ignore[no-any-return]
+            return self.auditor.status()["complete_until"]  # type: ignore[no-any-return]
         return None
 
     def rebuild_after_backfill(self, kill: int | None) -> None:
@@ -276,10 +276,10 @@ class Operations:
 
     def _mapped_as_of(self) -> datetime | None:
         with suppress(*self.loud):
-            return self.auditor.told()["states_mapped_as_of"]  # type: ignore[no-any-return]
+            return self.auditor.status()["states_mapped_as_of"]  # type: ignore[no-any-return]
         return None
 
-    def way_out(self) -> None:
+    def mend_by_rebuild(self) -> None:
         """What all messages name in the end makes the table right, whatever has happened to it."""
         if self._is_clock_wrong():
             return  # the clock comes first
@@ -288,7 +288,7 @@ class Operations:
             self._rebuild(RebuildOptions(full_refresh=True))
             self._run_if_waiting()
         except self.loud as error:
-            raise WrongError(f"there is no way out: {error}") from error
+            raise WrongError(f"a full refresh does not mend it: {error}") from error
         self._audit()
 
     def set_watermark(self, kill: int | None, ago: int) -> None:
@@ -496,7 +496,7 @@ def on_edge(world: World, key: str, value: int, edge: int, around_us: int) -> La
     return next(_known_again(world, newest, Landed(key, at_us, value)))
 
 
-def settling(world: World, key: str, other: str, edge: int, around_ms: int) -> Landed | None:
+def completing(world: World, key: str, other: str, edge: int, around_ms: int) -> Landed | None:
     """A row that moves the watermark of a stream to that instant, or a millisecond beside it."""
     newest = _newest(world, Landed(key, world.now_us, 0))
     if newest is None:

@@ -1,7 +1,6 @@
-"""Bugs, planted one by one: the simulator must find each of them.
+"""Bugs, planted one by one: `sequences.py` has what brings each of them out.
 
-The project once had those whose names begin with L, and `sequences.py` has what brings each out. The
-others are what could have been, of each mechanism the smallest: `make simulate ARGS=--plants` finds them.
+The project once had those whose names begin with L; the others are what could have been.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +11,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from include.fold import calls, event_order, keys, records, states
-from include.fold.admission import NEVER_US, micros_of
-from include.fold.calls import Calls
-from include.fold.definition import SEEN, SeenValues
+from include.fold import event_order, keys, records
+from include.fold.admission import micros_of
+from include.fold.definition import SeenValues
 from include.fold.group_state import TIMERS
 from include.fold.records import Pairs
-from include.fold.states import States
-from include.ingest import ingest_log
 from include.ingest.bronze_tables import late_fields
 from include.ingest.watermark import Groups
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.lake.table import Record, Table, record_of
 from include.registry import all_streams
 from include.stream import manifest, open_stream, stream_status
 from include.stream.record import FOR_EVER_US, recorded
@@ -106,21 +100,6 @@ def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(open_stream, "_is_other_bronze", lambda *_: False)
 
 
-def ends(by_us: int) -> Plant:
-    """States end at another instant than their time-to-live says."""
-
-    def planted(patch: pytest.MonkeyPatch) -> None:
-        right = states.end_us
-
-        def other(ttl_us: int | None, state: Any, touched_us: int) -> int:
-            at_us = right(ttl_us, state, touched_us)
-            return at_us if at_us == NEVER_US else at_us + by_us
-
-        everywhere(patch, right, other)
-
-    return planted
-
-
 def of_savepoints(change: Callable[[pa.Table], pa.Table]) -> Plant:
     """What a rebuild or a backfill begins with is not what was written."""
 
@@ -142,32 +121,6 @@ def without(column: str) -> Callable[[pa.Table], pa.Table]:
         return rows.set_column(position, column, nulls)
 
     return change
-
-
-def touched_later(rows: pa.Table) -> pa.Table:
-    """As if each state had been touched a minute later than it was."""
-    position = rows.column_names.index("changed_at_us")
-    return rows.set_column(position, "changed_at_us", pc.add(rows["changed_at_us"], 60_000_000))
-
-
-def timers_come_before_events(patch: pytest.MonkeyPatch) -> None:
-    """Of their own instant."""
-    due_us_of, call = calls._due_us_of, Calls._call_what_is_due
-
-    def early(fold: Any) -> Any:
-        due_us = due_us_of(fold)
-        return (lambda group: due_us(group) - 1) if fold.timers else due_us
-
-    patch.setattr(calls, "_due_us_of", early)
-    patch.setattr(
-        Calls, "_call_what_is_due", lambda self, us: call(self, us + bool(self._fold.timers))
-    )
-
-
-def seen_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What is known of a batch's events is all that a batch knows: a restart forgets the others."""
-    extra = States.extra_of
-    patch.setattr(States, "extra_of", lambda s, n, key: None if n == SEEN else extra(s, n, key))
 
 
 def seen_ends(patch: pytest.MonkeyPatch) -> None:
@@ -228,22 +181,6 @@ def rescued_values_are_lost(patch: pytest.MonkeyPatch) -> None:
     everywhere(patch, late_fields, lambda table, names: [])
 
 
-def a_batch_is_added_twice(patch: pytest.MonkeyPatch) -> None:
-    """A run adds the newest batch of the log, whether or not the tables have it."""
-    newest = ingest_log.newest_batch
-    everywhere(patch, newest, lambda table, logged: newest(table, logged) - 1)
-
-
-def others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
-    """The newest record holds, whatever was committed since."""
-
-    def record(self: Table) -> Record | None:
-        found = (record_of(actions) for _, actions in self._commits())
-        return next((each for each in found if each is not None), None)
-
-    patch.setattr(Table, "record", record)
-
-
 PLANTED: dict[str, Plant] = {
     "L1": rebuild_behind_a_rewound_table,
     "L3": late_rows_that_live_has_not_read,
@@ -251,13 +188,7 @@ PLANTED: dict[str, Plant] = {
     "L6": intervals_of_other_code,
     "L7": mapped_states_given_up,
     "L8": a_table_older_than_its_checkpoint,
-    "ttl-late": ends(1),
-    "ttl-early": ends(-1),
-    "ttl-of-savepoint": of_savepoints(touched_later),
     "timers-lost-in-savepoint": of_savepoints(without(TIMERS)),
-    "timers-before-events": timers_come_before_events,
-    "seen-lost-at-restart": seen_is_forgotten,
-    "seen-lost-in-savepoint": of_savepoints(without(SEEN)),
     "seen-ends-early": seen_ends,
     "key-bucket": a_key_changes_its_bucket,
     "value-digits": digits_are_lost,
@@ -267,15 +198,12 @@ PLANTED: dict[str, Plant] = {
     "groups-never-idle": no_group_is_idle,
     "groups-repair": groups_stay_ahead_of_a_watermark_set_back,
     "rescued-lost": rescued_values_are_lost,
-    "log-added-twice": a_batch_is_added_twice,
-    "log-others": others_are_not_looked_for,
 }
 
 
 @contextmanager
-def planted(plant: str | None) -> Iterator[None]:
-    """A bug put back, by its name, while the body runs; None: none."""
+def planted(plant: str) -> Iterator[None]:
+    """A bug put back, by its name, while the body runs."""
     with pytest.MonkeyPatch.context() as patch:
-        if plant is not None:
-            PLANTED[plant](patch)
+        PLANTED[plant](patch)
         yield

@@ -131,7 +131,26 @@ def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
     do.rebuild(None)
 
 
-# A bug that there once was (see `planted.py`), and what brings it out.
+def all_that_a_key_may_have(do: Operations) -> None:
+    """Of a shape with timers, duplicates and an end of its states, in a source of groups."""
+    for edge in range(4):
+        for around in (-1, 0, 1):
+            do.land_on_edge("a", 2, edge, around)
+    do.land_tied("a", [3, 1, 2])
+    do.pass_time(2000)
+    do.land_in_time("b", [3, 1], 1)
+    do.run(None)
+    do.deploy("c")
+    do.rebuild(None)
+    do.land_of_one("a", 4)
+    do.land_far_ahead("a", 30)
+    do.run(None)
+    do.set_watermark(None, ago=30)
+    do.land_in_time("b", [1], 1)
+    do.run(None)
+
+
+# A bug of `planted.py`, and what brings it out.
 FINDS: dict[str, Sequence] = {
     "L1": rewind_then_other_buckets,
     "L3": late_rows_unread_then_a_later_day_then_rebuild,

@@ -1,11 +1,9 @@
-"""Simulate operations by many seeds: `make simulate SEEDS=100 [ARGS=...]`.
+"""Simulate operations by many seeds: `make simulate SEEDS=100 [FIRST=...]`.
 
-    python -m tests.simulator.simulate --seeds 100 --first 1 [--plant L1] [--plants] [--jobs 2]
+    python -m tests.simulator.simulate --seeds 100 --first 1 [--jobs 2]
 
 Each seed is some ten simulations of up to sixty actions, shrunk and shown when one goes wrong; the
 same seed replays it.
-With `--plant` a bug is planted first, and the seeds end when it is found; with `--plants` each of
-them in turn.
 """
 
 import sys
@@ -29,12 +27,20 @@ from hypothesis.stateful import (
 import tests.conftest  # noqa: F401  (the environment of the tests)
 from tests.simulator.actions import FEATURES, Action, actions
 from tests.simulator.operations import DONE, Operations
-from tests.simulator.planted import PLANTED, planted
 from tests.simulator.shapes import FLAT, Shape, shapes
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import GROUPED, SOURCE, open_world
 
-EXAMPLES, STEPS = 10, 60
+SETTINGS = settings(
+    max_examples=10,
+    stateful_step_count=60,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink],
+)
 KIND_OF_STREAM = st.sampled_from(KINDS)
 ANY_SHAPE = st.just(FLAT) | shapes() | shapes()
 SOME_FEATURES = st.frozensets(st.sampled_from(sorted(FEATURES)))
@@ -63,21 +69,14 @@ class Simulation(RuleBasedStateMachine):
 
 def main() -> int:
     args = parse_args()
-    if args.plants:
-        return find_all(range(args.first, args.first + args.seeds))
     began = time.monotonic()
     done, found = Counter[str](), ""
     for seed, taken, failure in results(args):
         done.update(taken)
         found = found or failure
         say(f"seed {seed}: {taken.total():,} actions{f', WRONG: {failure}' * bool(failure)}")
-        if args.plant and failure:
-            break
     seconds = time.monotonic() - began
     say(f"{sum(done.values()):,} actions in {seconds:,.0f} s: {dict(done.most_common())}")
-    if args.plant:
-        say(f"{args.plant} was {'found' if found else 'NOT found'}")
-        return 0 if found else 1
     return 1 if found else 0
 
 
@@ -86,51 +85,24 @@ def parse_args() -> Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--plant", choices=sorted(PLANTED), help="a bug to plant first")
-    parser.add_argument("--plants", action="store_true", help="each bug in turn")
     return parser.parse_args()
-
-
-def find_all(seeds: range) -> int:
-    """Plant each bug, until a seed finds it; how many are not found."""
-    missed = 0
-    for plant in PLANTED:
-        found, actions = find(plant, seeds)
-        missed += found is None
-        say(f"{plant}: {'NOT found' if found is None else f'seed {found}'}, {actions:,} actions")
-    return missed
-
-
-def find(plant: str, seeds: range) -> tuple[int | None, int]:
-    """The first of the seeds that finds a planted bug, and the actions until then (the last
-    simulation is done twice, as what is found is shown again)."""
-    actions = 0
-    for seed in seeds:
-        _, done, failure = one_seed(seed, plant)
-        actions += sum(done.values())
-        if failure:
-            return seed, actions
-    return None, actions
 
 
 def results(args: Namespace) -> Iterator[tuple[int, Counter[str], str]]:
     """Each seed with its actions, and the failure it came to (none: empty)."""
     seeds = range(args.first, args.first + args.seeds)
-    if args.jobs == 1 or args.plant:
-        yield from (one_seed(seed, args.plant) for seed in seeds)
-        return
     with ProcessPoolExecutor(args.jobs) as pool:
-        for done in as_completed([pool.submit(one_seed, seed, args.plant) for seed in seeds]):
+        for done in as_completed([pool.submit(one_seed, seed) for seed in seeds]):
             yield done.result()
 
 
-def one_seed(seed: int, plant: str | None) -> tuple[int, Counter[str], str]:
+def one_seed(seed: int) -> tuple[int, Counter[str], str]:
     """The simulations of one seed."""
     before, failure = Counter(DONE), ""
-    with planted(plant), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            run_state_machine_as_test(_machine(seed), settings=_settings(plant is None))
+            run_state_machine_as_test(_machine(seed), settings=SETTINGS)
         except Exception as error:  # noqa: BLE001  (whatever it comes to is what is looked for)
             notes = "\n".join(getattr(error, "__notes__", []))
             failure = f"seed {seed}: {type(error).__name__}: {error}\n{notes}"
@@ -141,20 +113,6 @@ def _machine(seed: int) -> Any:
     machine = type("Simulation", (Simulation,), {})
     machine._hypothesis_internal_use_seed = seed  # what @seed sets, which takes functions only
     return machine
-
-
-def _settings(shrink: bool) -> settings:
-    """A planted bug is known: that it was found is all there is to say."""
-    return settings(
-        max_examples=EXAMPLES,
-        stateful_step_count=STEPS,
-        deadline=None,
-        database=None,
-        print_blob=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
-    )
 
 
 def say(text: str) -> None:
