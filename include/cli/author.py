@@ -192,7 +192,7 @@ STREAM = Stream(
 '''
 
 STREAM_TEST = '''\
-"""What {name} computes, without Spark: `./stateful test {name}`. See docs/streams.md."""
+"""Tests of {name} without Spark: `./stateful test {name}`. See docs/streams.md."""
 
 from include.fold.testing.cases import run
 from include.fold.testing.check import check_fold

@@ -42,7 +42,7 @@ MIB = 1024**2
 
 
 class Measured(NamedTuple):
-    """What the processes of an entry came to, in the order of the rounds."""
+    """The figures of an entry's processes, in the order of the rounds."""
 
     entry: Entry
     seconds: list[float]  # a process's median batch
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
         return {"seconds": self.seconds, "written": self.written, "peak_mib": self.peak_mib}
 
     def ratio_to(self, base: "Measured") -> str:
-        """Of each round by itself, for a machine is slower in one than in another: the median."""
+        """The median of the ratios of each round, as a machine is slower in one than in another."""
         ratios = [mine / its for mine, its in zip(self.seconds, base.seconds, strict=True)]
         median, least, most = statistics.median(ratios), min(ratios), max(ratios)
         between = f"{least:.2f} - {most:.2f}"

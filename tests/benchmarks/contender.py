@@ -184,7 +184,7 @@ def _size(checkpoint: Path) -> int:
 
 
 def _of_states(spark: SparkSession, name: str, workload: Workload, checkpoint: Path) -> int:
-    """What the states after the last batch come to."""
+    """The result in the states after the last batch."""
     spark.streams.active  # noqa: B018 the state reader needs what this starts (SPARK-58973)
     reader, number = spark.read.format("statestore"), workload.states
     if name == "ours":

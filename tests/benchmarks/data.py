@@ -47,7 +47,7 @@ def write_batches(folder: Path, shapes: list[Shape], seed: int = 7) -> None:
 
 
 def _drawn(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Which of the active keys each event has."""
+    """The active key of each event."""
     if not shape.zipf:
         return rng.integers(0, shape.active_keys, shape.events)
     weights = 1 / np.arange(1, shape.active_keys + 1) ** shape.zipf

@@ -1,4 +1,4 @@
-"""Who runs in each table of the benchmark, and on which files."""
+"""The contenders in each table of the benchmark, and their files."""
 
 from typing import NamedTuple
 

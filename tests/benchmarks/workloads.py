@@ -1,4 +1,4 @@
-"""What contenders compute per user: a function of ours, Spark's own, and what must come out.
+"""The workloads per user: a function of ours, Spark's own, and the expected result.
 
 Counts; sessions that a gap ends (NEXMark's query 11); figures of a day (17); the last event (18);
 and alerts. A result is one number, which DuckDB computes from the same files.

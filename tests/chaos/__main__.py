@@ -33,7 +33,7 @@ SHORT_RUN = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a seed."""
+    """The result of a seed."""
 
     seed: int
     steps: int
@@ -72,7 +72,7 @@ def run_seed(plan: Plan) -> Result:
 
 
 def drive(command: Sequence[str], folder: Path) -> str:
-    """What is wrong at the end of all drivers; nothing: empty."""
+    """Run drivers to the end of the plan; return what is wrong, or an empty text."""
     with (folder / SAID).open("ab") as said:
         while True:
             kills = len(_lines(folder / KILLS))

@@ -69,7 +69,7 @@ class Driver(Operations):
         return self._plan.actions[self._known.step]
 
     def _take_over(self) -> None:
-        """What the driver before has left in the middle of an action."""
+        """Go on with what the driver before left in the middle of an action."""
         self._known.give(self)
         if self.world.landed is not None:  # at the same instant, as perhaps it has been taken
             self.world.take_landed()
@@ -94,7 +94,7 @@ class Driver(Operations):
         self._known.write(self._path)
 
     def _forget(self) -> None:
-        """What a new process would not know."""
+        """Forget what a new process would not know."""
         assert self._spark._jvm is not None
         self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         close_state_stores(self._spark)

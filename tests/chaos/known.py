@@ -1,4 +1,4 @@
-"""What outlives a driver: all that producers, people and the oracle know, but no process of ours."""
+"""The knowledge that outlives a driver: of producers, people and the oracle."""
 
 import pickle
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class Known:
 
 
 def read_known(path: Path) -> Known:
-    """Of a seed that has not begun: nothing."""
+    """Read it from the file of a seed, if that has begun."""
     if not path.exists():
         return Known()
     known: Known = pickle.loads(path.read_bytes())

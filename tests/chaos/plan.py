@@ -1,4 +1,4 @@
-"""What a seed does: which stream, of which records, which actions, and what of a job is killed."""
+"""The plan of a seed: its stream, records and actions, and the kills of its jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ TARGETS = ("all", "all", "all", "worker", "jvm")
 
 @dataclass(frozen=True)
 class Plan:
-    """Of one seed."""
+    """The plan of one seed."""
 
     number: int
     kind: str
@@ -75,7 +75,7 @@ def _framed(between: Sequence[Action]) -> tuple[Action, ...]:
 
 
 def kill_of(plan: Plan, step: int, job: int) -> Kill | None:
-    """What is killed while the action of a step does that job, from 1."""
+    """The kill during the job of that number, from 1, of a step's action."""
     chance = Random(f"{plan.number} {step} {job}")
     if chance.random() >= KILLED:
         return None

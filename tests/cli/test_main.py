@@ -1,4 +1,4 @@
-"""What the command line makes of mistakes: one line and exit code 2, and no traceback ever."""
+"""Mistakes on the command line are one line and exit code 2, and never a traceback."""
 
 import json
 import os
@@ -171,7 +171,7 @@ def test_whoever_stops_reading_gets_no_traceback():
 
 
 def test_the_shell_script_finds_its_project_from_anywhere(tmp_path):
-    """As a link too, which set-up makes in .venv/bin."""
+    """Also through the link that set-up makes in .venv/bin."""
     link = tmp_path / "stateful"
     link.symlink_to(Path(PROJECT, "stateful"))
     completed = subprocess.run(

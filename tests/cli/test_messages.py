@@ -35,7 +35,7 @@ PLACEHOLDERS = {
 
 
 def filled(value: ast.expr) -> str:
-    """What a placeholder of a message may hold."""
+    """A value that a placeholder of a message may hold."""
     name = ast.unparse(value).replace("'", "").rpartition(".")[0] or ast.unparse(value)
     if name in ("option", "example", "then"):
         return ""
@@ -77,7 +77,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def without_redirection(command: str) -> str:
-    """What the shell leaves of it."""
+    """The command without what the shell takes."""
     return command.split(" > ")[0].strip()
 
 

@@ -30,7 +30,7 @@ def project(tmp_path) -> Path:
 
 
 def run(project: Path, *words: str) -> str:
-    """What a module says when it is run there."""
+    """The output of a module that is run there."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", *words],
         cwd=project,

@@ -36,7 +36,7 @@ def axe_script(folder: Path) -> str:
 
 
 def violations(page: Page, script: str) -> list[str]:
-    """What axe finds wrong with a page: the rule, and the first elements that break it."""
+    """The violations that axe finds: each rule, and the first elements that break it."""
     page.evaluate(script)
     found: dict[str, Any] = page.evaluate("() => axe.run()")
     return [

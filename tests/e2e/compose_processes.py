@@ -1,4 +1,4 @@
-"""What docker-compose.yaml starts, as processes of this machine: its commands, environment and health checks.
+"""The services of docker-compose.yaml as processes of this machine: commands, environment, health checks.
 
 Another are names of services and addresses (loopback), ports (free ones), folders (below one), and
 the database (SQLite): PostgreSQL and the second worker are left out.
@@ -103,7 +103,7 @@ class Service:
 
 
 def base_environment(folder: Path) -> dict[str, str]:
-    """What a container has without the file; nothing else of this process comes through."""
+    """The environment of a container without the file; nothing else of this process comes through."""
     retained = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return retained | {"PATH": programs, "HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""What e2e tests share: one fresh copy of the project and its first `make run`; one object store."""
+"""Fixtures of e2e tests: one fresh copy of the project and its first `make run`; one object store."""
 
 import shutil
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def watched_run(project) -> Run:
 
 @pytest.fixture(scope="session")
 def first_run(watched_run) -> str:
-    """What the first `make run ONCE=1` said."""
+    """The output of the first `make run ONCE=1`."""
     return watched_run.said
 
 

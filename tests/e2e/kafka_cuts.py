@@ -46,7 +46,7 @@ WRITES_A_BATCH = 5
 
 
 class Cut(NamedTuple):
-    """What is done, and where."""
+    """One cut: what is done, and where."""
 
     seed: int
     fault: str
@@ -168,12 +168,12 @@ class World:
         return len(missing)
 
     def may_be_lost(self) -> set[object]:
-        """What the topic had no more when the run was still to read it."""
+        """The messages that were gone before the run had read them."""
         bodies = self.old or self.sent.bodies
         return {identity(bodies[place]) for place in self.gone - self.read}
 
     def _check_told(self, missing: int) -> None:
-        """What is lost is in findings. Of a topic that is no more nobody knows how much it had."""
+        """Lost messages are in findings; nobody knows how many a deleted topic had."""
         if not self.is_begun:
             return
         found = read_ops(self.lake, "findings").to_pylist()
@@ -186,7 +186,7 @@ class World:
 
 
 def identity(body: str) -> object:
-    """Of a message, by what the tables have of it."""
+    """The identity of a message, by the columns that the tables have of it."""
     if is_poison(body):
         return body
     values = json.loads(body)

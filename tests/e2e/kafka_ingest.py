@@ -38,7 +38,7 @@ Offsets = tuple[int, int, int]  # a partition, and from which offset until which
 
 
 class Hit(NamedTuple):
-    """Where a run was when something was done to it."""
+    """The progress of a run when something was done to it."""
 
     read: Sequence[Offsets] = ()  # ranges that it had read whole, and only had to write
     is_begun: bool = True  # whether a batch was ever taken: before, nothing is the lake's to lose

@@ -111,7 +111,7 @@ class Project:
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> str:
-    """What the process says up to `line`; fails with all of it when it ends before."""
+    """The output of the process up to `line`; fails with all of it when it ends before."""
     said = []
     assert process.stdout is not None
     for each in process.stdout:

@@ -55,7 +55,7 @@ class ObjectStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What whoever opens a lake there needs."""
+        """The variables that a process needs to open a lake there."""
         return {
             "AWS_ACCESS_KEY_ID": self._keys["accessKey"],
             "AWS_SECRET_ACCESS_KEY": self._keys["secretKey"],
@@ -135,7 +135,7 @@ def prepared() -> None:
 
 
 def take_away(lake: Lake, name: str) -> None:
-    """As if its holder had not renewed the lease for a minute, and another had come and gone."""
+    """Take the lease away, as if its holder had not renewed it for a minute."""
     thief = ObjectLease(lake.root, name, expiry_s=-1)
     assert thief.take({"name": "thief"})
     thief.give_back()

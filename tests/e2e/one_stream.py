@@ -26,7 +26,7 @@ def project_of_one_stream(folder: Path, stream: str = STREAM) -> Path:
 
 
 def run_in(project: Path, script: str, *arguments: str) -> Any:
-    """What `script`, of the project's code, prints as JSON after RESULT."""
+    """Run a script in the project, and return the JSON that it prints after RESULT."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=project,

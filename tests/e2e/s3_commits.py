@@ -129,7 +129,7 @@ class Drivers:
 
 
 def audited() -> Counter[tuple[str, int]]:
-    """How often each driver's commits of each number are in the log."""
+    """The number of times that each driver's commits are in the log."""
     lake, found = open_lake(ROOT), Counter[tuple[str, int]]()
     for version in range(DeltaTable(TABLE).version() + 1):
         for action in read_actions(lake, TABLE, version):

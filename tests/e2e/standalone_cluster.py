@@ -63,7 +63,7 @@ def daemon(folder: Path, name: str, *options: str) -> Iterator[None]:
 
 
 def state_of(page: int) -> Any:
-    """What the master says of itself; None before it does: not up yet, or the page for people.
+    """The state of the master as JSON; None until it answers with that.
 
     The master's server answers before /json/ is one of its pages.
     """

@@ -58,7 +58,7 @@ def event(user: str, time: datetime) -> dict[str, Any]:
 
 
 def test_a_stream_runs_on_workers_without_the_project(on_cluster, lake, capfd):
-    """As `./stateful stream` would, and in a lake that is given as a URI."""
+    """By `./stateful stream`, in a lake that is given as a URI."""
     rows = land(lake)
     uri = f"file://{lake.root}"
     # As if much had landed: so little is ingested without Spark.

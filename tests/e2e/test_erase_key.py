@@ -129,7 +129,7 @@ def rows_of(path: str, *without: str) -> Counter[str]:
 
 
 def table_rows(lake: Lake, name: str) -> Counter[Any]:
-    """How often the table has each row; a row is its values, the last the emitting instant."""
+    """The count of each row of the table; a row is its values and the emitting instant."""
     rows = DeltaTable(lake.table(name)).to_pyarrow_table().to_pylist()
     columns = load_definition(stream_named(name)).fold.output_columns
     return Counter(

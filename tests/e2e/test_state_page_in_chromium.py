@@ -75,7 +75,7 @@ def page(served: Served, browser: Browser) -> Page:
 
 
 def frame(page: Page, path: str) -> FrameLocator:
-    """What Airflow shows of ours at `path`."""
+    """The frame in which Airflow shows our page at `path`."""
     page.goto(path)
     inside = page.frame_locator("iframe")
     inside.locator("h1").wait_for()
@@ -122,7 +122,7 @@ def test_a_key_is_looked_up_and_its_rows_are_explained(page, served):
 
 
 def _wait_until_restated(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
-    """As its page says: read anew until it lists the restatement. The row of that in `ops`."""
+    """Reload its page until it lists the restatement, and return the row of that in `ops`."""
     inside = frame(page, f"/dags/stream_{stream}/plugin/state")
     for _ in range(int(RESTATED / 5_000)):
         if inside.get_by_role("region", name="Restatements and rebuilds").count():
@@ -138,7 +138,7 @@ def _wait_until_restated(page: Page, lake: Lake, stream: str) -> dict[str, Any]:
 
 @pytest.mark.turn(1)
 def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(page, served):
-    """Of it, one interval: a day would be as many runs as it says."""
+    """One interval of it: a day would be too many runs."""
     stream = stream_named(BY_DIALOG)
     found = {"subject": BY_DIALOG, "finding": "late_rows_not_restated"}
     said = ENTER.search(read_ops(served.lake, "findings", found).to_pylist()[-1]["action"])
@@ -193,7 +193,7 @@ def test_a_rebuild_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(
 
 
 def _read_until(page: Page, path: str, text: str) -> None:
-    """A page of Airflow's own, read anew until it says this."""
+    """Reload a page of Airflow's until it says this."""
     for _ in range(int(RESTATED / 5_000)):
         page.goto(path)
         page.wait_for_timeout(5_000)

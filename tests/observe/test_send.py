@@ -1,4 +1,4 @@
-"""Who is told: each notifier of each change at least once, whatever dies or fails; and then no more."""
+"""Each notifier gets each change at least once, whatever dies or fails, and then no more."""
 
 import re
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Shared:
 
 
 class Teller:
-    """What the task `alert` does of one look after the other, with Airflow's store of an Asset."""
+    """The task `alert` for one look after the other, with Airflow's store of an Asset."""
 
     def __init__(self) -> None:
         self.retained: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def test_a_missed_deadline_tells_of_a_table_that_is_behind_and_of_no_backfill(
 
 
 def miss(dag_run: Mapping[str, str]) -> None:
-    """As Airflow calls what a deadline names."""
+    """Call the callback of a deadline as Airflow does."""
     callback = alerts.deadline(replace(STREAM, fresh_within=timedelta(hours=1))).callback
     given = {**callback.kwargs, "context": {"dag_run": dag_run, "deadline": {}}}
     done, error = execute_callback(callback.path, given, "", None, structlog.get_logger())

@@ -134,7 +134,7 @@ def _generation(stream: Stream) -> dict[str, Any]:
 
 
 def lived(until_us: int) -> RecordEntry:
-    """What live has in a table until then."""
+    """The record entry of live rows until then."""
     code = code_fingerprint(streams_like(1)[0], None)
     return entry(1, "live", None, until_us, delay_us=600_000_000, codes=(code,), bronze_id=None)
 

@@ -153,7 +153,7 @@ def test_what_is_no_key_is_said():
 
 
 def test_of_mapped_states_it_begins_where_they_do():
-    """What is before, no replay makes; and savepoints of before have another state."""
+    """No replay makes the states before it, and older savepoints have another schema."""
     operations = Operations("silences")
     try:
         days_in_time(operations)

@@ -19,7 +19,7 @@ VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page, as far as it is asked for here."""
+    """The parts of a page that tests look at."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a stream's page shows of a time, against SQL over `ops`."""
+"""The figures of a stream's page for a time, against SQL over `ops`."""
 
 import json
 import random

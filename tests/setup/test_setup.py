@@ -189,7 +189,7 @@ def test_each_package_is_pinned_to_files_of_known_content(file):
 
 @pytest.fixture
 def brought(monkeypatch) -> dict[str, bytes]:
-    """What the resolver will bring, by file name; two jars are wanted."""
+    """The jars that the resolver brings, by file name; two are wanted."""
     brought = {"a-1.jar": b"a", "b-1.jar": b"b"}
 
     def resolve(jars: java.Jars, python: Path, ivy: Path) -> None:

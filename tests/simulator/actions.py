@@ -1,4 +1,4 @@
-"""What can be done to a stream, how often each is tried, and with what."""
+"""The actions on a stream, how often each is drawn, and with which arguments."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must hold after each action, whatever came before: the promise itself.
+"""The promise itself, which must hold after each action, whatever came before.
 
 Where the record says right, the table equals an oracle that knows nothing of our code; where it
 says wrong, a finding names it; and what nobody can count on is an error that says so.
@@ -33,7 +33,7 @@ class WrongError(AssertionError):
 
 @dataclass(frozen=True)
 class Truth:
-    """What a table must be by some code: all rows folded by it, or from a mapping on."""
+    """The table by some code: all rows folded by it, or those since a migration of its states."""
 
     kind: str
     variant: str
@@ -56,7 +56,7 @@ class Truth:
 
 
 class Verdict(NamedTuple):
-    """What is said of a table, by the code of now."""
+    """The status of a table, by the code of now."""
 
     until: datetime | None
     wrong: list[dict[str, Any]]

@@ -24,7 +24,7 @@ class CheckpointError(Exception):
 
 
 class Offset(NamedTuple):
-    """What is read of bronze: all files before this one of this version. Delta's word for it."""
+    """Delta's offset: all files before this one of this version are read."""
 
     version: int
     index: int = -1  # the last file read of that version
@@ -162,7 +162,7 @@ class CheckpointLog:
             raise CheckpointError(f"{folder} is damaged at version {version}: {error}") from error
 
     def delete_old_versions(self, newest: int, retain: int) -> None:
-        """What Spark's maintenance does, which runs under a compaction's settings alone."""
+        """Delete old versions as Spark's maintenance does, which runs under a compaction's settings alone."""
         for number in range(self.partitions):
             for path in self._part(number).iterdir():
                 if path.stem.isdecimal() and int(path.stem) < newest - retain + 1:

@@ -14,7 +14,7 @@ from tests.simulator.world import World
 
 
 def parts_of(world: World, kind: str) -> dict[str, Path]:
-    """What of a lake can come to harm, by name."""
+    """The folders of a lake that can come to harm, by name."""
     root, name = Path(world.lake.root), world.streams[kind].name
     return {
         "table": root / "tables" / name,
@@ -85,7 +85,7 @@ def append_again(table: Path) -> bool:
 
 
 def clean_log(table: Path) -> None:
-    """What Delta does to a table's log in time: a checkpoint, and no commit from before it."""
+    """Clean a table's log as Delta does in time: a checkpoint, and no commit from before it."""
     opened = DeltaTable(str(table))
     opened.create_checkpoint()
     for commit in (table / "_delta_log").glob("*.json"):

@@ -44,7 +44,7 @@ class DeltaSource:
             )
 
     def next_end(self, start: Offset | None, one_file: bool) -> Offset | None:
-        """Where the next batch ends; None when there is nothing to read."""
+        """The end of the next batch; None when there is nothing to read."""
         if start is None and self._first_version is None:
             return self.end  # a snapshot of all there is
         last = None
@@ -71,7 +71,7 @@ class DeltaSource:
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def plan_again(self, start: Offset | None, end: Offset) -> None:
-        """As Spark does with the newest batch when a query starts, though it is committed."""
+        """Plan the newest batch again, as Spark does when a query starts, even if it is committed."""
         if start is None and self._first_version is None:
             self._snapshot(end)
         else:

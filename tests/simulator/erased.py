@@ -1,4 +1,4 @@
-"""What is done in a world that has a key which is to be forgotten, and what must be left of it."""
+"""Steps in a world with a key that is erased, and the check of all that is left."""
 
 import random
 from pathlib import Path
@@ -63,7 +63,7 @@ def take(world: World, rows: list[tuple[str, int, int]]) -> None:
 
 
 def lived_with_late_rows(world: World) -> None:
-    """Of each stream there is a savepoint before which as many rows have come late as the key has."""
+    """Give each stream a savepoint before which as many rows came late as the key has."""
     take(world, [("a", 200 * MINUTE_US, 1), (SECRET, 190 * MINUTE_US, 2), ("a", 0, 1)])
     for kind in KINDS:
         run(world, kind)

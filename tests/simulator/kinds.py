@@ -62,7 +62,7 @@ class Kind:
 
     @property
     def members(self) -> Iterable[tuple[str, "Kind"]]:
-        """Of a record."""
+        """The members of a record, by name."""
         return [(f"m{number}", part) for number, part in enumerate(self.parts)]
 
     def or_none(self) -> "Kind":
@@ -109,7 +109,7 @@ def shown(kind: Kind, value: Any) -> Any:
 
 
 def with_all_digits(kind: Kind, value: Decimal) -> str:
-    """As many as its type declares; of nothing there is no negative."""
+    """The digits that its type declares; zero has no sign."""
     scale = int(kind.name.rstrip(")").split(",")[1])
     text = str(DIGITS.quantize(value, Decimal(1).scaleb(-scale)))
     return text if value else text.removeprefix("-")
@@ -130,7 +130,7 @@ def named_records(kinds: Iterable[Kind]) -> dict[Kind, str]:
 
 
 def annotation(kind: Kind, records: Mapping[Kind, str]) -> str:
-    """What a record of Python declares."""
+    """The annotation of a field of a NamedTuple."""
     if kind.nullable:
         return f"{annotation(replace(kind, nullable=False), records)} | None"
     if kind.name == "record":

@@ -109,7 +109,7 @@ def _values(parts: Iterable[Any]) -> dict[tuple[str, int], Any]:
 
 
 class _Batch(NamedTuple):
-    """What a batch is made of. Without data `start` is `end`."""
+    """One batch. Without data `start` is `end`."""
 
     batch_id: int
     watermark_ms: int
@@ -175,7 +175,7 @@ class _Run:
             self._log.delete_old_versions(batch.batch_id + 1, RETAINED_BY_COMPACTION)
 
     def _folded(self, batch: _Batch) -> tuple[list[dict[str, Any]], int]:
-        """What the buckets report, whose state is written by then; and the next batch's watermark."""
+        """The reports of the buckets, whose state is written by then, and the next batch's watermark."""
         query, next_ms = self._query, batch.watermark_ms
         delay_us = query.stream.watermark_delay // MICROSECOND
         operator = Operator(query, delay_us, batch.watermark_ms)

@@ -45,14 +45,14 @@ from tests.simulator.writes import write_point
 
 
 class LiveRunner(Protocol):
-    """What runs live queries over checkpoints, and reads the states in them."""
+    """A runner of live queries over checkpoints, which reads their states, too."""
 
     def drain(self, query: LiveQuery, write: WriteBatch) -> list[dict[str, Any]]:
-        """As `SparkEngine.drain`."""
+        """See `SparkEngine.drain`."""
         ...
 
     def states(self, checkpoint: str, fold: KeyedFold, batch_id: int) -> pa.Table:
-        """As `SparkEngine.live_states`."""
+        """See `SparkEngine.live_states`."""
         ...
 
 
@@ -60,7 +60,7 @@ Judge = Callable[[pa.Table, Sequence[Check]], list[Verdict]]
 
 
 class LocalEngine:
-    """What `SparkEngine` is without a JVM. Live queries are those of `live`, and conditions of a stream's
+    """`SparkEngine` without a JVM. Live queries are those of `live`, and conditions of a stream's
     checks, which are SQL, are asked by `judge`."""
 
     def __init__(self, live: LiveRunner | None = None, judge: Judge | None = None) -> None:
@@ -265,7 +265,7 @@ class LocalProduct(Product):
         self._judge = judge
 
     def refuse_wrong(self, checks: Sequence[Check]) -> None:
-        """What cannot be asked of no rows cannot be asked."""
+        """Judge no rows, which raises for a check that is no SQL."""
         self.judge(output_schema(self._fold).empty_table(), checks)
 
     def judge(

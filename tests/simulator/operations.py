@@ -126,14 +126,14 @@ class Operations:
         self._land([Landed(key, self._ago(-ahead), 1)])
 
     def land_far_ahead(self, key: str, hours: int) -> None:
-        """As ingestion took it in under a machine clock that ran ahead; that is put right at once."""
+        """Land a row under a machine clock that runs ahead, and is put right at once."""
         now_us = self.world.now_us
         self.world.now_us += hours * HOUR_US
         self._land([Landed(key, self.world.now_us, 1)])
         self.world.now_us = now_us
 
     def land_of_one(self, key: str, hours: int) -> None:
-        """Of the others nothing comes for some hours."""
+        """Land rows of one key alone for some hours."""
         for _ in range(hours):
             self._land([Landed(key, self._ago(1), 1)])
             self.world.pass_time(HOUR)
@@ -177,7 +177,7 @@ class Operations:
         self.come_upon(then, ago)
 
     def come_upon(self, then: str, ago: int) -> None:
-        """What another process left."""
+        """Run a job upon what another process left."""
         self._start(then, ago)
 
     def _start(self, job: str, ago: int, kill: int | None = None) -> None:
@@ -280,7 +280,7 @@ class Operations:
         return None
 
     def mend_by_rebuild(self) -> None:
-        """What all messages name in the end makes the table right, whatever has happened to it."""
+        """A full refresh, which all messages name in the end, makes the table right whatever has happened."""
         if self._is_clock_wrong():
             return  # the clock comes first
         self.world.pass_time(timedelta(seconds=3))

@@ -1,4 +1,4 @@
-"""What the tables of a simulation must hold, written a second time, plainly.
+"""The rows that the tables of a simulation must hold, computed a second time, plainly.
 
 It imports nothing of the project: what it shares with it is what the design promises. Instants
 are microseconds since 1970. What rows hold beside a key and a value says a `Shape`.
@@ -19,7 +19,7 @@ MAPPED_VALUE = 50  # what `migrate_state` takes the value of each old row for
 
 
 class Commit(NamedTuple):
-    """What one ingest run has taken in. Without rows: a heartbeat that says `clock_us`, or
+    """The rows of one ingest run. Without rows: a heartbeat that says `clock_us`, or
     a repair, by which the source's clock shows `reset_us` from then on, whatever it showed."""
 
     now_us: int
@@ -29,7 +29,7 @@ class Commit(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What the rows of a commit are stamped with."""
+    """The stamps of the rows of a commit."""
 
     arrival_us: int | None
     commit_us: int
@@ -86,7 +86,7 @@ def grouped_marks(
 
 
 def _reached(commits: Sequence[Commit], instants: Sequence[int], idle_us: int) -> dict[str, int]:
-    """How far each key that is not idle has come, after the last of the commits."""
+    """The newest instant of each key that is not idle, after the last of the commits."""
     reached, seen = dict[str, int](), dict[str, int]()
     for number, (commit, at_us) in enumerate(zip(commits, instants, strict=True)):
         if commit.reset_us is not None:
@@ -118,7 +118,7 @@ class Emitted(NamedTuple):
 
 @dataclass
 class Key:
-    """What a fold knows of a key."""
+    """The state of a key."""
 
     n: int = 0
     total: int = 0
@@ -156,7 +156,7 @@ def is_late(row: Stamped, delay_us: int) -> bool:
 
 
 def in_time(rows: Iterable[Stamped], delay_us: int) -> list[Landed]:
-    """What a live stream folds."""
+    """The rows that a live stream folds."""
     return [row.row for row in rows if not is_late(row, delay_us)]
 
 
@@ -269,7 +269,7 @@ class _Fold:
                 self._fire(name, what, at_us)
 
     def _due(self, name: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
-        """What happens to a key by itself, and when: in this order, at one instant."""
+        """The timeouts of a key, in this order at one instant."""
         key = self.result.keys.get(name)
         if key is not None and key.timeout_us is not None:
             yield key.timeout_us, SILENT
@@ -308,17 +308,17 @@ def _row(
 
 
 def fails(variant: str, row: Landed) -> bool:
-    """Whether the function raises for a row."""
+    """True if the function raises for a row."""
     return variant == "e" and row.value == FAILS
 
 
 def weight(variant: str, row: Landed) -> int:
-    """How much a row counts: variant c looks at a field that a and b do not have."""
+    """The count of a row: variant c reads a field that a and b do not have."""
     return 2 if variant == "c" and row.value % 2 == 0 else 1
 
 
 def amount(variant: str, key: Key) -> int:
-    """What the table shows of a key."""
+    """The amount that the table shows of a key."""
     if variant == "b":
         return key.n * 1000
     return key.n * 1000 + key.total if variant == "d" else key.n

@@ -101,7 +101,7 @@ def a_table_older_than_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def of_savepoints(change: Callable[[pa.Table], pa.Table]) -> Plant:
-    """What a rebuild or a backfill begins with is not what was written."""
+    """Rebuilds and backfills begin with other states than were written."""
 
     def planted(patch: pytest.MonkeyPatch) -> None:
         read = LocalEngine.savepoint_states
@@ -130,7 +130,7 @@ def seen_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_key_changes_its_bucket(patch: pytest.MonkeyPatch) -> None:
-    """Which one it is in depends on how many rows come together."""
+    """It depends on how many rows come together."""
     hashes_of = keys.hashes_of
     patch.setattr(keys, "hashes_of", lambda keys: hashes_of(keys) + len(keys))
 
@@ -141,7 +141,7 @@ def digits_are_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def dicts_keep_their_order(patch: pytest.MonkeyPatch) -> None:
-    """As they were made, until the store orders them."""
+    """They are ordered by the store alone."""
 
     def stored(self: Pairs, value: Mapping[Any, Any], name: str) -> Any:
         return {key: self.item.stored(of, f"{name}[{key!r}]") for key, of in value.items()}

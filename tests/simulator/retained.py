@@ -1,4 +1,4 @@
-"""What states keep of the field of an event: the text of it in a stream's file, and in plain Python.
+"""The values that states keep of a field: the code in a stream's file, and the same in plain Python.
 
 A step makes what is kept of what was kept before and of the newest event.
 """

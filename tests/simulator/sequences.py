@@ -29,7 +29,7 @@ def ordinary_days(do: Operations, days: int) -> None:
 
 
 def one_more_run(do: Operations, key: str = "a", value: int = 1, wait: int = 30) -> None:
-    """Of a row in time, which is complete."""
+    """A run with a row in time, which is complete."""
     do.pass_time(wait)
     do.land_in_time(key, [1], value)
     do.pass_time(wait)
@@ -132,7 +132,7 @@ def first_batch_cut_off_then_a_cleaned_log(do: Operations) -> None:
 
 
 def all_that_a_key_may_have(do: Operations) -> None:
-    """Of a shape with timers, duplicates and an end of its states, in a source of groups."""
+    """For a shape with timers, duplicates and a ttl, in a source of groups."""
     for edge in range(4):
         for around in (-1, 0, 1):
             do.land_on_edge("a", 2, edge, around)

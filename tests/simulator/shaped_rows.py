@@ -31,13 +31,13 @@ def shaped_source(source: Source, shape: Shape) -> Source:
 
 
 def with_value(source: Source) -> Source:
-    """As it declares `value` later: rows that landed before may lack it."""
+    """The source once it declares `value`, which rows that landed before may lack."""
     value = Field(name="value", type="bigint", required=False, comment="How much")
     return replace(source, fields=(*source.fields, value))
 
 
 def deduplicated(shape: Shape) -> Deduplicate | None:
-    """What a stream declares of rows that are delivered again."""
+    """The `deduplicate=` of a stream."""
     names = tuple(f"f{number}" for number in shape.by)
     if not names:
         return None
@@ -55,7 +55,7 @@ def landed_columns(rows: Sequence[Landed], shape: Shape) -> dict[str, pa.Array]:
 
 
 def rescued(rows: Sequence[Landed]) -> pa.Array:
-    """What bronze keeps of rows that have a `value` before the source declares it."""
+    """The `_rescued_data` of rows that have a `value` before the source declares it."""
     return pa.array([json.dumps({"value": row.value}) for row in rows])
 
 

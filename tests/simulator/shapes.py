@@ -1,4 +1,4 @@
-"""What the records of a simulation's streams hold beside a key and a number, drawn from a seed.
+"""The fields of a simulation's records, in addition to a key and a number, drawn from a seed.
 
 Actions land rows of a key, a time and a number; a shape makes rows of many fields of these, always
 the same ones. It says what a stream's file declares (`stream_files.py`), what producers write
@@ -110,7 +110,7 @@ class Shape:
         return tuple(shown(kind, derived(kind, of) if self.derived else of) for kind, of in parts)
 
     def key_text(self, key: tuple[Any, ...]) -> str:
-        """As the table of dead letters has it."""
+        """The text of a key in the table of dead letters."""
         values = [_said(kind, of) for kind, of in zip(self.key_kinds, key, strict=True)]
         if len(values) == 1:
             return str(values[0])
@@ -128,7 +128,7 @@ class Shape:
         return tuple(KEEPINGS[how].begins(self.fields[number]) for how, number in self.retained)
 
     def step(self, retained: tuple[Any, ...], n: int, row: Landed) -> tuple[Any, ...]:
-        """What the state keeps after a row; `n`: what it had counted before."""
+        """The retained values after a row; `n` is the count before it."""
         values = self.values(row)
         each = zip(self.retained, retained, strict=True)
         return tuple(KEEPINGS[how].step(old, values[number], n) for (how, number), old in each)
@@ -138,7 +138,7 @@ class Shape:
         return tuple(KEEPINGS[how].kind(self.fields[number]) for how, number in self.retained)
 
     def shown(self, retained: tuple[Any, ...]) -> tuple[Any, ...]:
-        """As a table has it, in one form that can be counted."""
+        """The retained values as a table has them, in a form that can be counted."""
         return tuple(
             shown(kind, of) for kind, of in zip(self.retained_kinds, retained, strict=True)
         )
@@ -155,7 +155,7 @@ FLAT = Shape()
 
 
 def derived(kind: Kind, value: Any) -> Any:
-    """What the key's function makes of a field."""
+    """The derived key of a field."""
     if value is None:
         return None
     if kind.name == "str":

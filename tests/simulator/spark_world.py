@@ -19,7 +19,7 @@ from tests.simulator.world import SOURCE, World, open_world
 def spark_world(
     spark: SparkSession, source: Source = SOURCE, shape: Shape = FLAT, folder: Path | None = None
 ) -> Iterator[World]:
-    """As `open_world`."""
+    """See `open_world`."""
     with open_world(source, shape, folder) as world:
         world.engine = SparkEngine(spark)
         deploy_file = world.deploy

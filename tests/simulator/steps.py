@@ -1,4 +1,4 @@
-"""What tests do in a world, and what its tables must then be."""
+"""The steps of tests in a world, and its tables by the oracle."""
 
 import random
 from collections import Counter
@@ -59,7 +59,7 @@ def fold_of(world: World, kind: str) -> KeyedFold:
 
 
 def live_table(world: World, kind: str) -> Counter[oracle.Emitted]:
-    """What the table must be when live alone has written it."""
+    """The table by the oracle, when live alone has written it."""
     rows = oracle.in_time(oracle.stamped(world.commits), DELAY_US)
     return table_of(world, kind, rows)
 

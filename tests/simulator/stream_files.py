@@ -240,7 +240,7 @@ def _migration(retained: Sequence[Kind], records: Records) -> str:
 
 
 def _key(shape: Shape, records: Records) -> str:
-    """Of fields, or a function of the event."""
+    """The key: names of fields, or a function of the event."""
     if not (shape.key and shape.derived):
         names = shape.key_names
         return f"KEY = {names if len(names) > 1 else names[0]!r}"

@@ -1,4 +1,4 @@
-"""What one engine writes the other goes on with: tables, transactions, savepoints, results."""
+"""Each engine goes on with what the other wrote: tables, transactions, savepoints, results."""
 
 import json
 from collections import Counter
@@ -14,21 +14,16 @@ from include.fold.product_table import ensure_product
 from include.lake.table import RECORD
 from include.registry import stream_named
 from include.stream.manifest import savepoints_of
-from include.stream.record import count_events
 from include.stream_definition import load_definition
-from spark_jobs.engines.packing import Bounds
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.write_savepoint import write_savepoint
-from tests.bronze import FIRST_INGESTED_US, append_commit, stamp
-from tests.engines.live_lakes import make_commits, signal, user_event
-from tests.simulator.local_engine import LocalEngine, LocalProduct
+from tests.simulator.local_engine import LocalProduct
 from tests.simulator.steps import land, run
 from tests.written_savepoint import MANIFEST
 
 pytestmark = pytest.mark.spark
 START_US = 1_750_000_000_000_000
 SHIPPED = ("device_signals", "user_counts")
-EVENTS = {"device_signals": signal, "user_counts": user_event}
 
 
 def batch_of(fold, rows, removed=()):
@@ -133,29 +128,6 @@ def test_both_replace_a_range_alike(spark, lake, first, second):
     assert +before == rows_in(pair.path)
     assert pair.hands[second].replace(pair.rows(second, new), {}, *bounds) == (2, 2)
     assert +before == rows_in(pair.path)
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_both_fold_bronze_to_the_same(spark, lake, name):
-    stream = stream_named(name)
-    fold = load_definition(stream).fold
-    commits = make_commits(EVENTS[name], seed=4, commits=4, size=20)
-    for rows in stamp(commits):
-        append_commit(lake, stream.source, fold, rows)
-    until_us = START_US + 25 * 60_000_000
-    made, bounds = {}, Bounds(2 * FIRST_INGESTED_US, None, until_us)
-    for engine in (SparkEngine(spark), LocalEngine()):
-        events = engine.events(lake, stream.source, fold, bounds)
-        stage = engine.fold(events, fold, 3, until_us, None)
-        outputs, states = map(rows_of, (stage.outputs, stage.states))
-        made[type(engine)] = (
-            Counter(map(repr, outputs)),
-            Counter(repr({n: v for n, v in s.items() if n != "bucket"}) for s in states),
-            stage.rows_folded,
-        )
-        engine.release(stage)
-    assert made[SparkEngine] == made[LocalEngine]
-    assert 0 < made[LocalEngine][2] < count_events(lake, lake.bronze(stream.source), len(commits))
 
 
 def rows_of(rows):

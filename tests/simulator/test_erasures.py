@@ -66,7 +66,7 @@ def test_streams_and_ingestion_wait_for_an_erasure_that_was_cut_off(written, wor
 
 
 def test_a_rebuild_while_an_erasure_is_open_begins_with_no_state_of_before(world, monkeypatch):
-    """As many rows have come late as are erased: by its count a savepoint with the key is clean."""
+    """As many rows have come late as are erased: by its count a savepoint with the key is valid."""
     lived_with_late_rows(world)
     cut_off_before(world, "rebuild_amended", monkeypatch)
     for kind in KINDS:
@@ -87,7 +87,7 @@ def written() -> list[str]:
 
 
 def count_deletions(patch: pytest.MonkeyPatch) -> None:
-    """What deletes files is a write, too."""
+    """Count deletions of files as writes, too."""
     for module, name in (
         (rows_module, "_delete_landed"),
         (erase_rows, "_clean_log"),

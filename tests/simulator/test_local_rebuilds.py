@@ -82,7 +82,7 @@ def test_nor_does_a_backfill(world: World, as_of_us: int):
 
 
 def test_its_last_run_rebuilds(world: World):
-    """As docs/backfills.md says: where late rows, or other code, are not in the live state."""
+    """By docs/backfills.md, where late rows or other code are not in the live state."""
     stream = world.streams["counts"]
     for _ in range(5):
         land(world, [("a", 0, 1)], 60)

@@ -1,4 +1,4 @@
-"""What others write to a lake while a job of ours works: between its look and its reading, or its commit."""
+"""Others write to a lake while a job of ours works: between its look and its reading, or its commit."""
 
 import json
 import shutil

@@ -129,7 +129,7 @@ def life(request: pytest.FixtureRequest) -> Iterator[Instants]:
 
 
 def mixed(lake: Instants, mixture: tuple[int, ...]) -> str:
-    """What comes of a mixture; AssertionError and WrongError of one that is silently wrong."""
+    """Return `equal` or `loud`; raises AssertionError or WrongError when a mixture is silently wrong."""
     lake.all_put_back("newest")
     for part, instant in zip(PARTS, mixture, strict=True):
         lake.put_back(part, instant)
@@ -157,7 +157,7 @@ def noted(lake: Instants, mixture: tuple[int, ...]) -> str:
 
 
 def of_bronze(lake: Instants) -> list[Commit]:
-    """What the oracle is to know: of what was ingested, what bronze has once it has all of its log."""
+    """The commits that bronze has once it has replayed its ingest log."""
     Ingestion(lake.world.lake, lake.world.source).finish()
     rows = dataset_of(lake.world.lake.bronze("sent")).to_table(["ingested_at"])
     instants = {micros_of(at) for at in pc.unique(rows["ingested_at"]).to_pylist()}

@@ -142,7 +142,7 @@ class World:
         return Ingestion(self.lake, self.source).watermark().watermark_us
 
     def _declare_value(self) -> None:
-        """As whoever deploys a stream that asks for it."""
+        """Declare the field `value`, for a stream that reads it."""
         if not self._has_value:
             self.source = shaped_rows.with_value(self.source)
             sources.SOURCES = (self.source,)
@@ -163,7 +163,7 @@ class World:
         self.append(rows)
 
     def append(self, rows: Sequence[Landed]) -> None:
-        """As ingestion does it, but without a file."""
+        """Take rows in as ingestion does, but without a file."""
         newest: dict[str, int] = {}
         for row in rows:
             newest[row.key] = max(row.time_us, newest.get(row.key, row.time_us))
@@ -174,7 +174,7 @@ class World:
         self._append(rows, after, Commit(self.now_us, tuple(rows)))
 
     def ingest_file(self, rows: Sequence[Landed], kill: int) -> None:
-        """Of files that are written at one instant by a run, which may be killed and repeated.
+        """Take in a file by a run of ingestion, which may be killed and repeated.
 
         Who was killed behind the log's commit leaves it to the next commit, of one row once more."""
         folder = Path(self.lake.landing(self.source.name))
@@ -197,7 +197,7 @@ class World:
         return -1 if log is None else log.newest
 
     def take_landed(self) -> None:
-        """What has landed, by ingestion, and what of it the oracle is told."""
+        """Ingest what has landed, and tell the oracle of it."""
         ingest(self.lake, self.source, interval_end=EPOCH)
         if self.landed is not None:
             self.commits.append(self.landed)

@@ -56,7 +56,7 @@ class Writes:
 
     @property
     def count(self) -> int:
-        """How many happened."""
+        """The number of writes so far."""
         return len(self.names)
 
     def before(self, name: str) -> None:
@@ -85,7 +85,7 @@ def write_point(name: str) -> None:
 
 
 def is_killing() -> bool:
-    """Whether writes are being counted just now."""
+    """True while writes are counted."""
     return _current is not None
 
 
@@ -124,7 +124,7 @@ def killed_at(at: int, action: Callable[[], object]) -> bool:
 def killed_before_each(
     make: Callable[[], AbstractContextManager[Made]], job: Callable[[Made], object]
 ) -> Iterator[Made]:
-    """What is made, once for each write of a job, which has died before that."""
+    """Yield what `make` makes, once for each write of a job, which has died before it."""
     with make() as made:
         writes = writes_of(lambda: job(made)).count
     for number in range(1, writes + 1):

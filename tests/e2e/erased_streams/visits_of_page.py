@@ -1,4 +1,4 @@
-"""Who came to a page last: a stream that keeps its states by another key than the visitor."""
+"""The last visitor of each page: a stream whose key is not the visitor."""
 
 from collections.abc import Iterator
 from datetime import timedelta
