@@ -116,7 +116,6 @@ QUIET = {"SPARK_LOG_SHOWN": "error", "SPARK_LOG_TRACE": "none"}
 # No log level silences these: a JVM's greeting, and what PySpark prints of each query.
 NOISE = re.compile(
     r"\s*$|WARNING: Using incubator modules|(Starting )?Streaming TransformWithStateInPandas Python"
-    r"|.*UserWarning: It is preferred to specify type hints|  warnings\.warn\($"
 )
 
 
