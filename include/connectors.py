@@ -38,7 +38,7 @@ def one_of(setting: str, value: str | None, *known: str | None) -> Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Secured:
-    """How a server is reached, and how server and client prove who they are."""
+    """The address of a server, and how server and client prove who they are."""
 
     timeout: timedelta = timedelta(seconds=30)  # how long an answer may take
     ca_file: str | None = None  # certificates to trust. None: the machine's
@@ -202,7 +202,7 @@ TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How producers write times."""
+    """The way in which producers write times."""
 
     # "iso"; "epoch_s", "epoch_ms" or "epoch_us", since 1970, UTC; or a format of strptime.
     format: str = "iso"
@@ -224,7 +224,7 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Csv:
-    """How producers write CSV."""
+    """The way in which producers write CSV."""
 
     delimiter: str = ","  # one character
     quote: str | None = '"'  # doubled within a quoted cell. None: no cell is quoted

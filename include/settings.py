@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class SavepointRules:
-    """How often a stream's state is written as a savepoint, and how long savepoints are retained."""
+    """The rules of when a stream's state is written as a savepoint, and when savepoints go."""
 
     # A run whose complete_until has passed a multiple of it writes a savepoint.
     # None: only restates, rebuilds and `./stateful savepoint` write any.

@@ -60,7 +60,7 @@ MOST_CHARACTERS = 1_000
 
 
 def run_note(lake: str, stream: Stream, dag_run: Any, extra: Mapping[str, Any] | None) -> str:
-    """What a backfill run has changed, for people; our plugin makes it the Dag run's note."""
+    """Return what a backfill run has changed, as text; our plugin makes it the Dag run's note."""
     from include.lake.paths import open_lake
     from include.stream.stream_status import stream_status
 

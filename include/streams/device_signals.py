@@ -1,4 +1,4 @@
-"""How many signals each device has sent: one row for every signal, with the count so far."""
+"""The count of signals that each device has sent: one row for every signal, with the count so far."""
 
 from collections.abc import Iterator
 from datetime import timedelta
