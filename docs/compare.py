@@ -61,6 +61,7 @@ for drain in (stock_spark, this_project):
         for number, rows in enumerate(FILES):
             file = Path(lake, "landing", "service_logs", f"{number}.json")
             file.parent.mkdir(parents=True, exist_ok=True)
+            (file.parent / "_lagging").touch()  # more files come: no heartbeat
             lines = ({"service": name, "timestamp": f"2026-03-01T{at}:00Z"} for name, at in rows)
             file.write_text("\n".join(map(json.dumps, lines)))
             found = drain(lake) if number in runs else []
