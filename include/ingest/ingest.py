@@ -10,6 +10,7 @@ When a source falls silent, no watermark moves and no timeout fires. So a run of
 """
 
 import logging
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -325,12 +326,16 @@ def _write_once_finished(lake: Lake, source: Source, write: Callable[[Ingestion]
 COMPACTION_PATIENCE = timedelta(minutes=2)
 
 
-def run(parse_on: Callable[[Lake], Parse]) -> None:
-    """Ingest as the command line says; `parse_on` gives the parser."""
+def parse_args(arguments: Sequence[str] | None = None) -> Namespace:
     parser = job.job_parser(__doc__, "source")
     said = "where the Dag run's data interval ends; empty or left out: now"
     parser.add_argument("--interval-end", metavar="INSTANT", help=said)
-    arguments = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(parse_on: Callable[[Lake], Parse]) -> None:
+    """Ingest as the command line says; `parse_on` gives what parses landed rows."""
+    arguments = parse_args()
     source, end = source_named(arguments.source), arguments.interval_end
     interval_end = parse_instant("--interval-end", end) if end else None
     lake = open_lake(arguments.lake)
