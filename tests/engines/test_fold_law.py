@@ -21,15 +21,11 @@ from tests.fold.arrivals import (
     DELAY_US,
     TIMES,
     arrivals,
-    came_to,
-    delay_us,
-    engine_for,
     initial_states,
-    run,
 )
 from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, with_dead_letters
 from tests.fold.machine import MARKED, STATES, WAYS, fold_of, machines
-from tests.fold.oracle import Call, calls_of, until
+from tests.fold.oracle import Call, calls_of
 from tests.fold.stream_cases import SPANS_US, STREAMS, micros
 from tests.fold.timer_machine import fold_with_timers, timer_machines
 
@@ -115,40 +111,6 @@ def test_a_replay_in_any_two_parts_comes_to_what_the_oracle_says(data, folds):
     fold, call, _ = data.draw(folds)
     arrived = data.draw(MARKED).seen_by(fold)
     hold_parts_to_oracle(fold, call, arrived, data.draw(TIMES))
-
-
-@each_kind(plain, keeping)
-@given(data=st.data())
-def test_a_run_in_two_parts_from_the_states_between_them_is_one_run(data, folds):
-    """A savepoint: `state(S)` and the rows from S on come to what all rows come to."""
-    fold, _, _ = data.draw(folds)
-    arrived = data.draw(MARKED).seen_by(fold)
-    whole = came_to(fold, run(engine_for(fold, 1), arrived.batches()))
-
-    part = arrived.commits[: data.draw(st.integers(1, len(arrived.commits)))]
-    first = came_to(fold, run(engine_for(fold, arrived.buckets), part))
-    since_us = until([row for commit in part for row in commit], delay_us(fold))
-    engine = engine_for(fold, arrived.buckets, since_us, first.states)
-    second = came_to(fold, run(engine, arrived.batches()), first.states)
-
-    table = first.table + second.table if fold.output_mode == "append" else second.table
-    assert (table, second.states) == (whole.table, whole.states)
-    assert (second.late, second.pending) == (whole.late, whole.pending)
-    assert first.dead_letters + second.dead_letters == whole.dead_letters
-
-
-@each_kind(keeping)
-@given(data=st.data())
-def test_what_stops_at_nothing_comes_to_the_same_as_what_keeps_dead_letters(data, folds):
-    """So a stream may begin to keep dead letters and keep its savepoints."""
-    fold, _, _ = data.draw(folds)
-    arrived = data.draw(MARKED).seen_by(fold)
-    engine = run(engine_for(fold, arrived.buckets), arrived.batches())
-    if engine.dead_letters:
-        return
-    stops = replace(fold, on_error="stop")
-    stopping = run(engine_for(stops, arrived.buckets), arrived.batches())
-    assert came_to(stops, stopping) == came_to(fold, engine)
 
 
 @pytest.mark.parametrize("stream", STREAMS)

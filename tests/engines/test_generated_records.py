@@ -59,18 +59,9 @@ def drawn_shape(data):
 @pytest.mark.parametrize("kind", KINDS)
 @few
 @given(data=st.data())
-def test_the_live_and_the_local_engine_come_to_what_the_oracle_says(data, kind):
+def test_engines_and_a_replay_in_any_two_parts_come_to_what_the_oracle_says(data, kind):
     shape = drawn_shape(data)
     fold = fold_of(kind, shape)
     arrived = data.draw(arrivals(events_of(fold, shape)))
     hold_engines_to_oracle(fold, calls_of(fold), arrived, data.draw(KILLED))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@few
-@given(data=st.data())
-def test_a_replay_in_any_two_parts_comes_to_the_same(data, kind):
-    shape = drawn_shape(data)
-    fold = fold_of(kind, shape)
-    arrived = data.draw(arrivals(events_of(fold, shape)))
     hold_parts_to_oracle(fold, calls_of(fold), arrived, data.draw(TIMES))

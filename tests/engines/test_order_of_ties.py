@@ -16,6 +16,7 @@ from include.fold.arrow_values import event_schema
 from include.fold.definition import flat_map_groups_with_state
 from include.fold.event_order import order_events
 from tests.engines.plain_operator import PlainOperator
+from tests.engines.test_changed_events import Trace, Traced
 from tests.fold.arrivals import DELAY_US, KEYS, arrivals, came_to, engine_for, happenings, run
 from tests.fold.oracle import calls_of, expected
 
@@ -26,15 +27,6 @@ class Reading(NamedTuple):
     amount: float | None
     other: float
     note: str | None
-
-
-class Trace(NamedTuple):
-    trace: str
-
-
-class Traced(NamedTuple):
-    key: str
-    trace: str
 
 
 def of_bits(bits: int) -> float:

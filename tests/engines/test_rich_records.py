@@ -24,6 +24,7 @@ from tests.engines.plain_operator import events_table
 from tests.fold.rich_orders import FOLDS, Basket, Item, Order, Status, remember
 
 pytestmark = pytest.mark.slow
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def an_order(us, sku, created):
@@ -34,6 +35,22 @@ def an_order(us, sku, created):
 
 class Report(NamedTuple):
     before: str
+
+
+def fails(function) -> None:
+    """Calls the function with an order, which must fail for its state."""
+    fold = flat_map_groups_with_state(
+        function, key="country", event=Order, state=Basket, output=Report, output_mode="append"
+    )
+    with pytest.raises(StateFunctionError):
+        run(fold, [an_order(1, "a", STARTED)])
+
+
+def states_of(fold, ran) -> States:
+    states = States(fold)
+    for known in ran.known.values():
+        states.put(*known)
+    return states
 
 
 @pytest.mark.parametrize(
@@ -58,11 +75,7 @@ def test_a_state_that_cannot_be_stored_exactly_fails_the_call_that_leaves_it(cha
         state.update(remember(next(orders), None)._replace(**change))
         return iter(())
 
-    fold = flat_map_groups_with_state(
-        leave, key="country", event=Order, state=Basket, output=Report, output_mode="append"
-    )
-    with pytest.raises(StateFunctionError):
-        run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+    fails(leave)
 
 
 class Wide(NamedTuple):
@@ -95,14 +108,10 @@ def test_sums_of_all_the_digits_that_a_column_has_are_exact():
         output_mode="update",
         project=project,
     )
-    when = datetime(2026, 1, 1, tzinfo=UTC)
-    ran = run(fold, [an_order(1, "a", when), an_order(2, "a", when)])
+    ran = run(fold, [an_order(1, "a", STARTED), an_order(2, "a", STARTED)])
     expected = Decimal("24691357802469135780.246913578024691356")
     assert [state.total for state in ran.states.values()] == [expected]
-    states = States(fold)
-    for known in ran.known.values():
-        states.put(*known)
-    (row,) = projected(fold, states.rows()).to_pylist()
+    (row,) = projected(fold, states_of(fold, ran).rows()).to_pylist()
     assert row["twice"] == Decimal("49382715604938271560.493827156049382712")
 
 
@@ -112,26 +121,19 @@ def test_a_dict_of_a_state_is_not_changed_in_place():
         state.get.by_sku["more"] = Decimal(1)
         return iter(())
 
-    fold = flat_map_groups_with_state(
-        change, key="country", event=Order, state=Basket, output=Report, output_mode="append"
-    )
-    with pytest.raises(StateFunctionError):
-        run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
+    fails(change)
 
 
 def test_states_go_through_a_migration_and_an_initial_state(lake):
     fold = FOLDS["append by two columns"]
-    ran = run(fold, [an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))])
-    states = States(fold)
-    for known in ran.known.values():
-        states.put(*known)
+    ran = run(fold, [an_order(1, "a", STARTED)])
 
     def same(old):
         newest = Item(**old["newest"])
         status = Status(old["status"])
         return Basket(**(old | {"newest": newest, "status": status}))
 
-    (batch,) = states.rows().to_batches()
+    (batch,) = states_of(fold, ran).rows().to_batches()
     assert {k.key: k.state for k in States(fold, migrated(batch, fold, same))} == ran.states
 
     document = {
@@ -164,7 +166,7 @@ def test_a_key_function_that_fails_names_the_event():
         return order.customer % 2
 
     fold = replace(FOLDS["append by a column"], key=parity, stream="orders")
-    order = an_order(1, "a", datetime(2026, 1, 1, tzinfo=UTC))._replace(customer=None)
+    order = an_order(1, "a", STARTED)._replace(customer=None)
     (row,) = stamp([[order]])
     events = events_table(replace(fold, key="country"), row)
     with pytest.raises(StateFunctionError):
@@ -173,13 +175,9 @@ def test_a_key_function_that_fails_names_the_event():
 
 def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes():
     fold = FOLDS["append by two columns"]
-    started = datetime(2026, 1, 1, tzinfo=UTC)
-    of_none = an_order(2, "b", started)._replace(customer=None)
-    ran = run(fold, [an_order(1, "a", started), of_none])
-    states = States(fold)
-    for known in ran.known.values():
-        states.put(*known)
-    rows = states.rows()
+    of_none = an_order(2, "b", STARTED)._replace(customer=None)
+    ran = run(fold, [an_order(1, "a", STARTED), of_none])
+    rows = states_of(fold, ran).rows()
     sizes = value_bytes(rows.to_struct_array().combine_chunks())
     biggest = biggest_keys(rows, sizes)
     assert [row["key"]["customer"] for row in biggest] == [1, None]
@@ -188,4 +186,4 @@ def test_states_of_every_type_are_measured_and_their_folds_go_to_other_processes
     there, keys = cloudpickle.loads(cloudpickle.dumps((fold, list(ran.states))))
     assert keys == list(ran.states)
     assert type(keys[0]) is type(next(iter(ran.states)))
-    assert run(there, [an_order(1, "a", started), of_none]).outputs == ran.outputs
+    assert run(there, [an_order(1, "a", STARTED), of_none]).outputs == ran.outputs

@@ -51,7 +51,6 @@ class Beat(NamedTuple):
 
 class Seen(NamedTuple):
     minute: int  # of the last beat
-    beats: int
 
 
 class Said(NamedTuple):
@@ -77,19 +76,8 @@ def report_silence(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tup
         state.remove()
         return
     last_us = max(beat.event_time_us for beat in beats)
-    state.update(((last_us - START_US) // MINUTE_US, 0))
+    state.update(((last_us - START_US) // MINUTE_US,))
     state.setTimeoutTimestamp(last_us // 1000 + SILENCE * 60_000)
-
-
-def count_on(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tuple[str, str]]:
-    """Counts beats, and goes on counting after a timeout: it never removes its state."""
-    seen = state.get[1] if state.exists else 0
-    if state.hasTimedOut:
-        yield user, f"{seen} beats"
-        return
-    times_us = [beat.event_time_us for beat in beats]
-    state.update((0, seen + len(times_us)))
-    state.setTimeoutTimestamp(max(times_us) // 1000 + SILENCE * 60_000)
 
 
 def fold_of(function: Callable[..., Any]) -> KeyedFold:
@@ -126,7 +114,7 @@ def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> 
         .applyInPandasWithState(
             in_spark(function),
             "user_id string, what string",
-            "minute bigint, beats bigint",
+            "minute bigint",
             "append",
             "EventTimeTimeout",
         )
@@ -195,10 +183,3 @@ def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_bot
     ours, sparks = run_both(report_silence, runs)
     silent = [("a", 30), ("b", 0), ("b", 90), ("c", 60)]
     assert ours == sparks == [(user, f"silent since {minute}") for user, minute in silent]
-
-
-@pytest.mark.full
-def test_a_state_that_timed_out_stays_until_it_is_removed(run_both):
-    runs = [[at(0, "a")], [at(60)], [at(90, "a")], [at(160)]]
-    ours, sparks = run_both(count_on, runs)
-    assert ours == sparks == [("a", "1 beats"), ("a", "2 beats")]

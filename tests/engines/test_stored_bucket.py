@@ -1,15 +1,12 @@
 """A bucket in the state store: what is packed comes back, and what does not fit is refused."""
 
 import pytest
-from hypothesis import strategies as st
 
 from include.fold.failures import BrokenInvariantError
 from include.fold.states import States
 from include.streams.user_counts import FOLD, Total
 from spark_jobs.engines.packing import to_stream
 from spark_jobs.engines.state_rows import StoredBucket, packed, packed_states, unpacked_states
-
-KEYS = st.text(max_size=3)
 
 
 def test_a_large_bucket_is_stored_compressed_and_read_as_one_that_is_not():

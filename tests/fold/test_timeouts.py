@@ -1,7 +1,6 @@
-"""The calls of a state function when its state times out, one example for each rule."""
+"""The errors of calls that fail, and the last row of a call in an update stream."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,61 +24,31 @@ class Ticks(NamedTuple):
     calls: int
 
 
-class Call(NamedTuple):
+class Row(NamedTuple):
     key: str
     calls: int
-    exists: bool
-    timed_out: bool
-
-
-Acts = Callable[[GroupState[Ticks]], Any]
-
-
-def fold_of(act: Acts, output_mode: str = "append", **settings) -> KeyedFold:
-    """A fold whose function says how it was called, and then does `act`."""
-
-    def noting(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Iterator[Call]:
-        assert len(list(ticks)) == (0 if state.hasTimedOut or state.timer else 1)
-        calls = (state.get.calls if state.exists else 0) + 1
-        seen = Call(key, calls, state.exists, state.hasTimedOut)
-        state.update(Ticks(calls))
-        act(state)
-        yield seen
-
-    return flat_map_groups_with_state(
-        noting, **(SETTINGS | settings | {"output_mode": output_mode})
-    )
 
 
 SETTINGS = {
     "key": "key",
     "event": Tick,
     "state": Ticks,
-    "output": Call,
+    "output": Row,
     "timeout": "EventTimeTimeout",
 }
 
 
-def run(fold: KeyedFold, *times_us: int, end: ClockAt = END) -> LocalFold:
-    """One commit for each event of the key "a", and at last a heartbeat."""
+def run(fold: KeyedFold, commits: list[Any]) -> LocalFold:
     engine = LocalFold(fold, delay_us=0, buckets=2)
-    for rows in stamp([*([Tick("a", time_us)] for time_us in times_us), end]):
+    for rows in stamp(commits):
         engine.run_batch(rows)
     return engine
-
-
-def after(micros: int) -> Acts:
-    return lambda state: state.setTimeoutTimestamp(timestampUs=state.clock_us + micros)
-
-
-def emitted(engine: LocalFold) -> list[tuple[Any, int]]:
-    return list(zip(engine.emitted.rows, engine.emitted.emitted_at_us, strict=True))
 
 
 def fail_on_timeout(state: GroupState[Ticks]) -> None:
     if state.hasTimedOut:
         raise KeyError("no such luck")
-    after(1_500_001)(state)
+    state.setTimeoutTimestamp(timestampUs=state.clock_us + 1_500_001)
 
 
 def fail_on_timer(state: GroupState[Ticks]) -> None:
@@ -99,14 +68,16 @@ def fail_on_timer(state: GroupState[Ticks]) -> None:
     ],
 )
 def test_an_error_names_stream_function_key_and_instant(act, called, cause):
-    fold = replace(fold_of(act, timers=("expiry",)), stream="my_stream")
-    with failed_call("my_stream", "noting", "'a'", called, cause=cause):
-        run(fold, SECOND_US)
+    def acting(key: str, ticks: Iterator[Tick], state: GroupState[Ticks]) -> Iterator[Row]:
+        state.update(Ticks(1))
+        act(state)
+        yield Row(key, 1)
 
-
-class Row(NamedTuple):
-    key: str
-    calls: int
+    fold = flat_map_groups_with_state(
+        acting, **SETTINGS, output_mode="append", timers=("expiry",), stream="my_stream"
+    )
+    with failed_call("my_stream", "acting", "'a'", called, cause=cause):
+        run(fold, [[Tick("a", SECOND_US)], END])
 
 
 def yields_after_updating(ticks: Iterator[Tick], state: GroupState[Ticks]) -> Iterator[Row]:
@@ -148,8 +119,9 @@ def test_an_update_function_need_not_yield_a_row_for_its_last_event(function, to
         output_mode="update",
         project=lambda key, ticks: Row(key, ticks.calls),
     )
-    engine = LocalFold(fold, delay_us=0)
     first, second = Tick("a", SECOND_US), Tick("a", 2 * SECOND_US)
-    for rows in stamp([[first, second]] if together else [[first], [second]]):
-        engine.run_batch(rows)
-    assert emitted(engine)[-1] == (Row("a", 2), 2 * SECOND_US)
+    engine = run(fold, [[first, second]] if together else [[first], [second]])
+    assert (engine.emitted.rows[-1], engine.emitted.emitted_at_us[-1]) == (
+        Row("a", 2),
+        2 * SECOND_US,
+    )

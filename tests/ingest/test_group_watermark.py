@@ -24,7 +24,7 @@ from include.ingest.watermark import (
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import stream_named
-from include.settings import FOLDER, Field, Source
+from include.settings import FOLDER, Source
 from tests.deaths import MachineClock
 from tests.examples import examples
 from tests.ingested import bronze_of, one_file_a_commit
@@ -33,24 +33,13 @@ from tests.parsers import both_parsers_at_length
 from tests.refused import refused
 from tests.simulator import oracle
 from tests.simulator.oracle import Commit, Landed, Marks
+from tests.simulator.world import GROUPED, MINUTE_US, START_US
 from tests.watermarks import HOUR, NO_HEARTBEAT, watermark_of
 from tests.watermarks import SIGNALS as WITH_HEARTBEAT
 
-START_US = 1_750_032_000_000_000
-MINUTE_US = 60_000_000
 IDLE = timedelta(minutes=30)
 IDLE_US = IDLE // MICROSECOND
-SOURCE = Source(
-    name="sent",
-    time_field="sent_at",
-    comment="What producers send",
-    fields=(
-        Field(name="key", type="string", comment="Whose it is"),
-        Field(name="value", type="bigint", comment="How much"),
-    ),
-    watermark_per="key",
-    idle_after=IDLE,
-)
+SOURCE = replace(GROUPED, heartbeat_delay=None, idle_after=IDLE)
 EMPTY = SourceWatermark(groups=logged_groups({}, SOURCE))
 
 # Few and at the edges, so that groups meet, fall idle exactly, and wake.

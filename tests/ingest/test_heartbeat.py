@@ -126,26 +126,6 @@ instants = st.integers(-(10**15), 4 * 10**15).map(lambda us: EPOCH + us * US)
 delays = st.timedeltas(timedelta(0), timedelta(days=2))
 
 
-@pytest.fixture
-def is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "has_initial_state", lambda *_: True)
-
-
-# The decision.
-
-
-@pytest.mark.usefixtures("is_seeded")
-def test_a_step_as_long_as_the_bound_is_not_bounded(lake: Lake):
-    source = replace(SIGNALS, max_clock_step=timedelta(days=1))
-    before = micros_of(NOW - HEARTBEAT_DELAY - timedelta(days=1))
-    exact = heartbeat_target(lake, source, before, NOW)
-    assert exact == (micros_of(NOW - HEARTBEAT_DELAY), False)
-    beyond = heartbeat_target(lake, source, before - 1000, NOW)
-    assert beyond == (micros_of(NOW - HEARTBEAT_DELAY - MS), True)
-    first = heartbeat_target(lake, source, None, NOW)  # nothing to hold it against
-    assert first == (micros_of(NOW - HEARTBEAT_DELAY), False)
-
-
 @given(st.integers(-3, 3), instants, delays)
 def test_a_heartbeat_never_says_more_than_is_known_and_is_not_written_twice(ahead_ms, end, delay):
     latest = end - delay

@@ -30,6 +30,7 @@ from tests.sql_types import types, values_of
 
 AT = "2026-03-01T12:00:00Z"
 AT_US = 1_772_366_400_000_000
+UTC_TYPE = pa.timestamp("us", "UTC")
 
 
 def source_of(kind: str, **options: Any) -> Source:
@@ -57,6 +58,13 @@ def taken(source: Source, name: str, content: bytes) -> list[Any]:
         assert stored(source, [again]) == stored(source, [value])
         found.append(value)
     return found
+
+
+def parquet(value: pa.Array, at: pa.Array | None = None, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    at = pa.array([AT_US] * len(value), UTC_TYPE) if at is None else at
+    pq.write_table(pa.table({"at": at, "value": value}), sink, **options)
+    return bytes(sink.getvalue())
 
 
 def stored(source: Source, values: list[Any]) -> list[Any]:
@@ -109,10 +117,9 @@ def test_csv_gives_what_was_written(typed):
 @given(typed_values())
 def test_parquet_gives_what_was_written(typed):
     kind, value = typed
-    source, sink = source_of(str(kind)), io.BytesIO()
-    at = pa.array([AT_US], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"at": at, "value": pa.array([value], arrow_type(str(kind)))}), sink)
-    assert stored(source, taken(source, "a.parquet", sink.getvalue())) == stored(source, [value])
+    source = source_of(str(kind))
+    content = parquet(pa.array([value], arrow_type(str(kind))))
+    assert stored(source, taken(source, "a.parquet", content)) == stored(source, [value])
 
 
 NOT_OF_TYPE = {
@@ -208,17 +215,9 @@ def test_a_time_that_is_not_sure_is_refused(times, value):
 
 
 def test_a_parquet_time_without_a_zone_is_of_the_declared_one():
-    sink = io.BytesIO()
     walls = pa.array([AT_US, AT_US], pa.timestamp("us"))
-    pq.write_table(pa.table({"at": walls, "value": walls}), sink)
-    source = Source(
-        name="things",
-        time_field="at",
-        comment="Things",
-        times=Times(zone="Europe/Berlin"),
-        fields=(Field(name="value", type="timestamp", comment="It"),),
-    )
-    assert taken(source, "a.parquet", sink.getvalue()) == [AT_US - 60 * MINUTE_US] * 2
+    source = replace(source_of("timestamp"), times=Times(zone="Europe/Berlin"))
+    assert taken(source, "a.parquet", parquet(walls, walls)) == [AT_US - 60 * MINUTE_US] * 2
 
 
 MOST = 2**62
@@ -241,10 +240,8 @@ MOST = 2**62
     "kind", ["string", "date", "timestamp_ntz", "array<timestamp>", "struct<a: timestamp_ntz>"]
 )
 def test_a_parquet_value_that_python_has_not_is_refused_alone(column, kind):
-    sink, source = io.BytesIO(), source_of(kind)
-    at = pa.array([AT_US], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"at": at, "value": column}), sink)
-    assert taken(source, "a.parquet", sink.getvalue()) in (["wrong_type"], ["unreadable_time"])
+    found = taken(source_of(kind), "a.parquet", parquet(column))
+    assert found in (["wrong_type"], ["unreadable_time"])
 
 
 def test_a_nested_field_is_reached_by_its_path():
@@ -271,40 +268,6 @@ def test_a_nested_field_is_reached_by_its_path():
 # Parquet
 
 
-NOW_US = 2 * 10**15
-UTC_TYPE = pa.timestamp("us", "UTC")
-
-
-def source_of_times(kind: str, times: Times | None = None) -> Source:
-    field = Field(name="value", type=kind, comment="Value", required=False)
-    times = times or Times()
-    return Source(name="s", time_field="at", comment="S", fields=(field,), times=times)
-
-
-def parquet(value: pa.Array, at: pa.Array | None = None, **options: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    at = pa.array([0] * len(value), UTC_TYPE) if at is None else at
-    pq.write_table(pa.table({"at": at, "value": value}), sink, **options)
-    return bytes(sink.getvalue())
-
-
-def judged(source: Source, row: Any) -> Any:
-    """The value that is taken_of_parquet of a row, or the code of its refusal."""
-    try:
-        return reader_of_events(source)(row, NOW_US).values[-1]
-    except RefusedError as refusal:
-        return refusal.code
-
-
-def read(source: Source, content: bytes) -> list[Any]:
-    rows = open_rows("a.parquet", content, source)
-    return [judged(source, rows.values(item)) for item in rows.items()]
-
-
-def taken_of_parquet(kind: str, value: pa.Array) -> list[Any]:
-    return read(source_of_times(kind), parquet(value))
-
-
 NANOS = [-2001, -2000, -1500, -1, 0, 999, 1500]
 MICROS = [-3, -2, -2, -1, 0, 0, 1]
 
@@ -315,15 +278,25 @@ LATER_NANOS, LATER_MICROS = [0, 999, 1500], [0, 0, 1]
 @pytest.mark.parametrize("zone", ["UTC", None])
 def test_digits_below_the_microsecond_are_cut_off(zone: str | None):
     nanos, name = pa.timestamp("ns", zone), "timestamp" if zone else "timestamp_ntz"
-    assert taken_of_parquet(name, pa.array(NANOS, nanos)) == MICROS  # also before 1970
+    assert (
+        taken(source_of(name), "a.parquet", parquet(pa.array(NANOS, nanos))) == MICROS
+    )  # also before 1970
     lists = pa.array([LATER_NANOS, None, [None, -1000]], pa.list_(nanos))
-    assert taken_of_parquet(f"array<{name}>", lists) == [LATER_MICROS, None, [None, -1]]
+    assert taken(source_of(f"array<{name}>"), "a.parquet", parquet(lists)) == [
+        LATER_MICROS,
+        None,
+        [None, -1],
+    ]
     structs = pa.array([{"a": [of]} for of in LATER_NANOS], pa.struct([("a", pa.list_(nanos))]))
-    assert taken_of_parquet(f"struct<a: array<{name}>>", structs) == [
+    assert taken(source_of(f"struct<a: array<{name}>>"), "a.parquet", parquet(structs)) == [
         {"a": [of]} for of in LATER_MICROS
     ]
     maps = pa.array([[(1500, 1)], None, []], pa.map_(nanos, nanos))
-    assert taken_of_parquet(f"map<{name}, {name}>", maps) == [[(1, 0)], None, []]
+    assert taken(source_of(f"map<{name}, {name}>"), "a.parquet", parquet(maps)) == [
+        [(1, 0)],
+        None,
+        [],
+    ]
 
 
 EPOCH_MS, GERMAN = Times(format="epoch_ms"), Times(format="%d.%m.%Y %H:%M", zone="Europe/Berlin")
@@ -346,26 +319,29 @@ AT_MICROS = 1_700_000_000_123_456
 def test_what_is_kept_of_an_instant_is_read_again_however_the_source_writes_times(
     times: Times, kind: str, value: Any, type_: pa.DataType
 ):
-    source = source_of_times(kind, times)
-    content = parquet(pa.array([value], type_))
-    rows = open_rows("a.parquet", content, source)
+    source = source_of(kind, times=times)
+    rows = open_rows("a.parquet", parquet(pa.array([value], type_)), source)
     (item,) = rows.items()
     text = Rescue(replace(source, fields=())).text(rows.values(item))
-    assert read_rescued(kind, "value", [text], times) == read(source, content)
+    expected = reader_of_events(source)(rows.values(item), AT_US).values
+    assert read_rescued(kind, "value", [text], times) == [*expected]
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2263, 9999])
 def test_times_in_96_bits_beyond_those_of_nanoseconds(year: int):
-    source = source_of_times("timestamp", Times(zone="UTC"))  # these have no zone
+    source = replace(source_of("timestamp"), times=Times(zone="UTC"))  # these have no zone
     values = pa.array([f"{year:04}-12-31T00:00:00"]).cast(pa.timestamp("us")).cast(UTC_TYPE)
-    stored = read(source, parquet(values))
-    assert read(source, parquet(values, use_deprecated_int96_timestamps=True)) == stored
+    stored = taken(source, "a.parquet", parquet(values))
+    assert (
+        taken(source, "a.parquet", parquet(values, use_deprecated_int96_timestamps=True)) == stored
+    )
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_time_that_is_no_number_is_refused_alone(number: float):
     content = parquet(pa.array([1, 2]), pa.array([1.7e9, number]))
-    assert read(source_of_times("int", Times(format="epoch_s")), content) == [1, "unreadable_time"]
+    source = replace(source_of("int"), times=Times(format="epoch_s"))
+    assert taken(source, "a.parquet", content) == [1, "unreadable_time"]
 
 
 NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))
@@ -384,9 +360,9 @@ def test_what_was_rescued_is_read_as_if_it_landed_once_it_is_declared(
     kind: str, values: pa.Array, expected: Any
 ):
     """A value that is not of the field's type is null; one that is, is that value."""
-    before = replace(source_of_times("int"), fields=())
+    before = replace(source_of("int"), fields=())
     (item,) = open_rows("a.parquet", parquet(values), before).items()
-    assert judged(source_of_times(kind), item) == expected
+    assert taken(source_of(kind), "a.parquet", parquet(values)) == [expected]
     read_again = read_rescued(kind, "value", [Rescue(before).text(item)])
     assert read_again == [None if expected == "wrong_type" else expected]
 

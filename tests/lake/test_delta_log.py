@@ -196,16 +196,6 @@ def test_nothing_opens_a_table_but_there():
         assert not names & called or file.name == "delta_log.py", file
 
 
-def test_a_damaged_log_is_said_to_be_one(lake: Lake):
-    table = lake.table("user_counts")
-    for number in range(4):
-        write_deltalake(table, pa.table({"n": [number]}), mode="append")
-    DeltaTable(table, version=1).create_checkpoint()
-    Path(table, "_delta_log", f"{1:020}.checkpoint.parquet").unlink()
-    with refused("unreadable_table", subject=subject_of(table)):
-        open_table(table)
-
-
 @pytest.fixture
 def table(tmp_path) -> str:
     """Three commits, of the rows 0, 1 and 2."""

@@ -1,12 +1,10 @@
-"""Operations without a JVM come to what the oracle says, however they are cut, killed, repeated."""
+"""Runs without a JVM, shared or killed: each comes to what the oracle says, or the next one does."""
 
 import random
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from include import job
 from include.lake.lease import hold_lease
@@ -15,8 +13,6 @@ from include.stream.open_stream import has_waiting_rows, open_stream
 from include.stream.record import check_rows_add_up
 from spark_jobs.run_stream import drain_others
 from tests.deaths import KilledError, die
-from tests.examples import examples
-from tests.simulator import oracle
 from tests.simulator.oracle import Landed
 from tests.simulator.steps import (
     land,
@@ -25,41 +21,8 @@ from tests.simulator.steps import (
     some_rows,
 )
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, open_world
+from tests.simulator.world import open_world
 from tests.simulator.writes import killed_before_each
-
-KEYS = st.sampled_from(["ada", "bob", "cy"])
-# Minutes before now: some in the future of others, some too late, many at one instant; and
-# microseconds beside them.
-ROWS = st.builds(
-    lambda key, minutes, us, value: (key, minutes * MINUTE_US - us, value),
-    KEYS,
-    st.sampled_from([0, 1, 5, 20, 40, 70]),
-    st.integers(-1, 1),
-    st.integers(0, 3),
-)
-COMMITS = st.lists(st.lists(ROWS, min_size=1, max_size=5), min_size=1, max_size=6)
-
-
-def silence(us: int) -> list[tuple[str, int, int]]:
-    """Two rows of a key, so long apart that its timeout comes between them; or so much less."""
-    return [("ada", oracle.SILENCE_US - us, 1), ("ada", 0, 1)]
-
-
-@examples(25)
-@example(commits=[silence(0), [("bob", 0, 1)]], runs_after=set(), kind="silences")
-@example(commits=[silence(-1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
-@example(commits=[silence(1), [("bob", 0, 1)]], runs_after=set(), kind="silences")
-@given(commits=COMMITS, runs_after=st.sets(st.integers(0, 5)), kind=st.sampled_from(KINDS))
-def test_any_cut_into_commits_and_runs_comes_to_the_same(commits, runs_after, kind):
-    with open_world() as world:
-        for number, rows in enumerate(commits):
-            land(world, rows)
-            if number in runs_after:
-                run(world, kind)
-                assert world.table(kind) == live_table(world, kind)
-        run(world, kind)
-        assert world.table(kind) == live_table(world, kind)
 
 
 def test_of_streams_that_share_a_run_each_is_drained_though_another_fails(world):

@@ -66,22 +66,19 @@ def as_of_us(world: World) -> int:
     return as_of_us
 
 
-def test_a_rebuild_folds_no_rows_that_it_stands_for(world: World, as_of_us: int):
+def test_neither_a_backfill_nor_a_rebuild_folds_rows_that_an_initial_state_stands_for(
+    world: World, as_of_us: int
+):
     stream, before = world.streams["counts"], world.table("counts")
-    rebuild(world.engine, world.lake, stream, RebuildOptions())
-    judged = stream_status(world.lake, stream)
-    assert judged.table_status.live_is_right
-    assert world.table("counts") == before
-
-
-def test_nor_does_a_backfill(world: World, as_of_us: int):
-    before = world.table("counts")
     start, until = (instant_of(as_of_us + minutes * MINUTE_US) for minutes in (-5, 90))
-    restate(world.engine, world.lake, world.streams["counts"], start, until)
+    restate(world.engine, world.lake, stream, start, until)
+    assert world.table("counts") == before
+    rebuild(world.engine, world.lake, stream, RebuildOptions())
+    assert stream_status(world.lake, stream).table_status.live_is_right
     assert world.table("counts") == before
 
 
-def test_its_last_run_rebuilds(world: World):
+def test_the_last_run_of_a_backfill_rebuilds(world: World):
     """By docs/backfills.md, where late rows or other code are not in the live state."""
     stream = world.streams["counts"]
     for _ in range(5):
