@@ -1,4 +1,4 @@
-"""Tasks that run a job of `spark_jobs/`, and the reasons to skip one."""
+"""Tasks that run a job of `spark_jobs/`, or the `Start.command` that does it without Spark; the reasons to skip one."""
 
 import logging
 import os

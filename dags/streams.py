@@ -4,7 +4,8 @@ A run reads all that is new, whatever its data interval: a stream's position is 
 finds nothing new is skipped without starting a JVM. Only a backfill run is about its interval. Repeating a
 run, by hand or on retry, is always safe.
 
-A scheduled run skips the group *backfill*, a backfill skips *maintenance*.
+A scheduled run skips the group *backfill*, a backfill skips *maintenance*. `run_stream`, `restate_interval`, `rebuild`
+and `compact_state` start a JVM; `ingest` does above the source's `spark_bytes` or `spark_messages`; no other does.
 
 | task | what it does | skipped when |
 |---|---|---|
@@ -18,7 +19,8 @@ A scheduled run skips the group *backfill*, a backfill skips *maintenance*.
 | `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it | neither has changed the table, or it has failed |
 | `alert` | tells the notifiers of `include/streams/notify.py`, and its log, which findings have opened and closed (docs/operate.md) | none has, or it is a backfill |
 
-Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant.
+Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant:
+`run_stream` is green without one if another stream's has drained it, too.
 
 **Backfills** take in late rows: *Trigger*, *Backfill*, the dates, *All Runs*. Each run restates from its logical date
 to the next tick of the schedule; its note says what changed. With the parameter `rebuild`, for which *Override parameters on
@@ -40,12 +42,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import before, ingest_task, job_task, skip
 from include.airflow.alerts import deadline, tell
-from include.airflow.assets import (
-    bronze_asset,
-    stream_doc,
-    stream_pool,
-    table_asset,
-)
+from include.airflow.assets import bronze_asset, stream_doc, stream_pool, table_asset
 from include.airflow.dag_run import (
     KEY,
     event_extra,
@@ -170,10 +167,7 @@ def alert_task(stream: Stream, lake: str) -> Any:
             skip("the next scheduled run notifies of what a backfill has opened and closed")
         now, failed = datetime.now(UTC), failed_tasks(ti, dag_run.run_id)
         looks = look_at(open_lake(lake), stream, now, failed)
-        stores = {
-            stream.source: asset_state_store[bronze],
-            stream.name: asset_state_store[table],
-        }
+        stores = {stream.source: asset_state_store[bronze], stream.name: asset_state_store[table]}
         if tell(stream.name, looks, now, stores, context | {"dag_run": dag_run, "ti": ti}) is None:
             skip("nothing has opened or closed")
 

@@ -18,9 +18,6 @@ UNITS: dict[str, Callable[[float], str]] = {
 }
 REBUILD = "`./stateful rebuild NAME --apply`"
 INSPECT = "`./stateful inspect NAME` shows what the state holds"
-PUT_BACK = (
-    f"put a copy of the checkpoint back that is not older, or make a new one from bronze: {REBUILD}"
-)
 
 
 class Figure(NamedTuple):
@@ -56,19 +53,20 @@ def _verdict(
 
 
 # fmt: off
+PUT_BACK = f"put a copy of the checkpoint back that is not older, or make a new one from bronze: {REBUILD}"
 # Figures by the names of Prometheus.
 METRICS = {
     "until_lag_seconds": Figure("until_lag", "seconds", "stream", "From the instant a table is complete until to now", "fresh_within", "behind_promise", "warning", "alerts", "see whether runs of stream_NAME fail, wait or take too long; if not, to producers that have fallen silent, or give the source a `heartbeat_delay`"),
     "until_lag_promised_seconds": Figure("until_lag_promised", "seconds", "stream", "fresh_within, or two ticks of the schedule and the delay"),
     "until_timestamp_seconds": Figure("until", "timestamp_seconds", "stream", "The instant a table is complete until"),
     "rows_30d": Figure("rows", "rows", "stream", "Rows of the last 30 days, by kind; quarantined are those of the stream's source", label="kind"),
-    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet complete after the newest run", "pending_rows", "pending_rows", "warning", "check", "a `heartbeat_delay` for the source, if it falls silent; a shorter `watermark_delay`, if rows come less late"),
+    "rows_pending": Figure("rows_pending", "rows", "stream", "Rows not yet complete after the newest run that succeeded", "pending_rows", "pending_rows", "warning", "check", "a `heartbeat_delay` for the source, if it falls silent; a shorter `watermark_delay`, if rows come less late"),
     "state_keys": Figure("state_keys", "keys", "stream", "Keys of the newest savepoint"),
     "state_bytes": Figure("state_bytes", "bytes", "stream", "Bytes of the state as last measured"),
     "checkpoint_bytes": Figure("checkpoint_bytes", "bytes", "stream", "Bytes of the checkpoint as last measured", "checkpoint_bytes", "checkpoint_bytes", "warning", "check", f"{INSPECT}: let the function remove() states or set timeouts; or raise the limit"),
-    "run_seconds": Figure("run_seconds", "seconds", "stream", "How long the newest run took"),
-    "run_end_timestamp_seconds": Figure("run_end", "timestamp_seconds", "stream", "When the newest run ended"),
-    "run_failed": Figure("run_failed", "", "stream", "Whether the newest run failed"),
+    "run_seconds": Figure("run_seconds", "seconds", "stream", "How long the newest run took: the stream's, a rebuild, or an ingestion that failed"),
+    "run_end_timestamp_seconds": Figure("run_end", "timestamp_seconds", "stream", "When that run ended"),
+    "run_failed": Figure("run_failed", "", "stream", "1 if that run failed"),
     "findings": Figure("findings", "findings", "stream", "Open findings, by severity", label="severity"),
     "dates_not_right": Figure("dates_not_right", "days", "stream", "Of the last 30 days, those not right, by why", label="why"),
 }
@@ -131,19 +129,18 @@ def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[F
     """Return the findings of a run that committed these rows of `ops/batches`."""
     found = []
     if late := sum(batch["rows_late"] for batch in batches):
-        found.append(
-            FINDINGS["late_rows"].found(
-                stream,
-                "behind the watermark when they were ingested: in bronze, not in the table. "
-                "docs/operate.md, Runs, has the query that shows them",
-                count=late,
-                event_time_from=min(b["late_from"] for b in batches if b["late_from"]),
-                event_time_to=max(b["late_to"] for b in batches if b["late_to"]),
-            )
+        late_rows = FINDINGS["late_rows"].found(
+            stream,
+            "behind the watermark when they were ingested: in bronze, not in the table. "
+            "docs/operate.md, Runs, has the query that shows them",
+            count=late,
+            event_time_from=min(b["late_from"] for b in batches if b["late_from"]),
+            event_time_to=max(b["late_to"] for b in batches if b["late_to"]),
         )
-    if excluded := sum(batch["rows_before_initial_state"] for batch in batches):
+        found.append(late_rows)
+    if before := sum(batch["rows_before_initial_state"] for batch in batches):
         figure = FINDINGS["rows_before_initial_state"]
-        found.append(figure.found(stream, figure.help, count=excluded))
+        found.append(figure.found(stream, figure.help, count=before))
     return found
 
 

@@ -195,7 +195,7 @@ class DeltaTable:
         """Accept any path: a table may have any column."""
 
 
-Connector = KafkaTopic | DeltaTable
+Connector = KafkaTopic | DeltaTable  # the settings; include/ingest has a SourceConnector for each
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 

@@ -19,15 +19,7 @@ from include.ingest.bronze_tables import QUARANTINE_COLUMNS, added_columns
 from include.lake.columns import SQL_NAMES, Column
 from include.lake.dead_letters import COLUMNS as DEAD_LETTER_COLUMNS
 from include.lake.ops import DESCRIPTIONS, SCHEMAS, Severity
-from include.settings import (
-    PROJECT,
-    Check,
-    Field,
-    Limits,
-    SavepointRules,
-    Source,
-    Stream,
-)
+from include.settings import PROJECT, Check, Field, Limits, SavepointRules, Source, Stream
 from include.text_table import markdown_cell
 
 ARGUMENTS = """# Reference: every argument
@@ -35,10 +27,8 @@ ARGUMENTS = """# Reference: every argument
 Made by `.venv/bin/python -m include.reference`. What has no default has to be given. [streams.md](streams.md) and
 [sources.md](sources.md) show how to use them. Import them from `include.settings`, connectors from `include.connectors`. Environment variables are in [deploy.md](deploy.md)."""
 # Defaults that are written as `field(...)`, or none.
-FACTORY, FIELD = (
-    r"field\(default_factory=(\w+)\)",
-    r" = field\(repr=False\)|field\(default=(\w+), .*\)",
-)
+FACTORY = r"field\(default_factory=(\w+)\)"
+FIELD = r" = field\(repr=False\)|field\(default=(\w+), .*\)"
 GIVEN_ELSEWHERE = ("function", "stream", "on_error", "deduplicate")  # of a KeyedFold
 DECLARED: dict[type, str] = {
     Stream: "`STREAM = Stream(...)` of a stream's file.",
@@ -56,13 +46,8 @@ DECLARED: dict[type, str] = {
     Secured: "A topic and a schema registry have these as well.",
     DeltaTable: "`connector=` of a source.",
 }
-ANY_SOURCE = Source(
-    name="any",
-    time_field="time_field",
-    fields=(),
-    comment="",
-    connector=KafkaTopic(servers="any", topic="any"),
-)
+TOPIC = KafkaTopic(servers="any", topic="any")
+ANY_SOURCE = Source(name="any", time_field="time_field", fields=(), comment="", connector=TOPIC)
 TABLES = """# Tables
 
 Made by `.venv/bin/python -m include.reference`. All instants are UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
@@ -102,7 +87,7 @@ def _arguments() -> Iterator[str]:
     for of, where in DECLARED.items():
         hidden = GIVEN_ELSEWHERE if of is KeyedFold else ()
         rows = [
-            (f"`{declared}`".replace("|", r"\|"), said[:1].upper() + said[1:].rstrip("."))
+            (f"`{declared}`".replace("|", r"\|"), said[:1].upper() + said[1:])
             for name, declared, said in _fields(of)
             if name not in hidden
         ]
@@ -126,7 +111,7 @@ def _fields(of: type) -> Iterator[tuple[str, str, str]]:
             lines = range(first, (node.end_lineno or first) + 1)
             said = " ".join(comments[line][0] for line in lines if line in comments)
             declared = re.sub(FIELD, r"\1", re.sub(FACTORY, r"\1()", ast.unparse(node)))
-            yield ast.unparse(node.target), declared, said
+            yield ast.unparse(node.target), declared, re.sub(r"(?<!\.)\.$", "", said)
 
 
 def _tables() -> Iterator[str]:

@@ -48,12 +48,10 @@ class StreamRun:
     start: datetime | None = None  # of its interval; by hand it has none
     until: datetime | None = None
     is_rebuilding: bool = False  # a backfill with the parameter `rebuild`
-    queued: Callable[[Sequence[datetime]], int] = lambda dates: (
-        0
-    )  # waiting runs of these logical dates
-    is_due: Callable[[Stream], bool] = lambda stream: (
-        False
-    )  # True if a run of another stream has begun
+    # The number of waiting runs of these logical dates.
+    queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
+    # True if a run of another stream has begun.
+    is_due: Callable[[Stream], bool] = lambda stream: False
     dag_run_id: str | None = None
     is_dry: bool = False  # nothing is changed or recorded
     is_compacting: bool = False  # also when no compaction is due
@@ -78,7 +76,7 @@ class Start(NamedTuple):
     """The work of a job, which is known when it starts."""
 
     is_done: bool = False  # by another run: nothing is left to do
-    command: Sequence[str] = ()  # in place of spark-submit, with the same arguments
+    command: Sequence[str] = ()  # does it without Spark, with the arguments of spark-submit
     arguments: Sequence[str] = ()  # after those for the subject and the lake
 
 
@@ -282,12 +280,7 @@ STEPS: tuple[Step, ...] = (
         why_not=_why_not_rebuild,
         job="rebuild_stream",
     ),
-    Step(
-        name="check_checkpoint",
-        group="maintenance",
-        after=("run_stream",),
-        look=_check,
-    ),
+    Step(name="check_checkpoint", group="maintenance", after=("run_stream",), look=_check),
     Step(
         name="compact_state",
         group="maintenance",

@@ -14,7 +14,7 @@ from include.lake.lease import hold_lease
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Stream
-from include.stream.checkpoint import is_complete, newest_planned
+from include.stream.checkpoint import is_complete, newest_begun
 from include.stream.open_stream import OpenStream, has_waiting_rows, open_stream
 from include.stream.record import refuse_other_settings
 from spark_jobs.engines.spark_engine import SparkEngine
@@ -33,7 +33,7 @@ def compact(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | N
     with hold_lease(lake, f"stream-{stream.name}"):
         opened = open_stream(lake, stream)
         opened.refuse_run()
-        if newest_planned(lake, opened.checkpoint) is None:
+        if newest_begun(lake, opened.checkpoint) is None:
             # The first batch of a rebuilt generation needs a row in bronze, under the source's lease.
             opened = _run_stream(engine, opened, dag_run_id)
         _compact(engine, opened, dag_run_id)
@@ -48,10 +48,10 @@ def _compact(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) ->
     # Rows that are ingested meanwhile must not be in these batches.
     with hold_lease(lake, f"ingest-{stream.source}", INGEST_PATIENCE):
         opened = fold_what_waits(engine, opened, dag_run_id)
-        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as run:
             for _ in range(BATCHES):
                 write_keepalive(lake, source_named(stream.source))
-            drain_stream(engine, opened, record, compacting=True)
+            drain_stream(engine, opened, run, compacting=True)
 
 
 def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
@@ -65,8 +65,8 @@ def fold_what_waits(engine: SparkEngine, opened: OpenStream, dag_run_id: str | N
 
 
 def _run_stream(engine: SparkEngine, opened: OpenStream, dag_run_id: str | None) -> OpenStream:
-    with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as record:
-        return drain_stream(engine, opened, record)
+    with recorded_run(opened.lake, RUN_STREAM, opened.name, dag_run_id=dag_run_id) as run:
+        return drain_stream(engine, opened, run)
 
 
 def main() -> None:

@@ -170,7 +170,7 @@ def commit_replay(
     checks.refuse_wrong(table)  # before anything is written
     with replayed(engine, replay, record["run_id"]) as (stages, savepoint):
         outputs = [stage.outputs for stage in stages]
-        rows = engine.published(opened.fold, outputs, stages[-1].states)
+        rows = engine.table_rows(opened.fold, outputs, stages[-1].states)
         judge = partial(table.judge, rows, from_us=replay.from_us)
         checks.admit(judge, what)
         dead_letters = [stage.dead_letters for stage in stages if stage.dead_letters is not None]

@@ -33,7 +33,7 @@ from include.registry import declared, source_named
 from include.settings import Stream
 from include.spark.conf import COMPACTING
 from include.stream.bronze import needed_commit, refuse_cut_off, refuse_no_bronze
-from include.stream.checkpoint import is_complete, newest_committed, newest_planned
+from include.stream.checkpoint import is_complete, newest_begun, newest_committed
 from include.stream.manifest import SavepointError, refuse_damaged, savepoints_of
 from include.stream.open_stream import OpenStream, has_waiting_rows, is_small, open_stream
 from include.stream.record import (
@@ -65,9 +65,9 @@ def drain(engine: SparkEngine, lake: Lake, stream: Stream, dag_run_id: str | Non
     with hold_lease(lake, f"stream-{stream.name}"):
         opened = open_stream(lake, stream)
         opened.refuse_run()
-        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as record:
+        with recorded_run(lake, JOB, stream.name, dag_run_id=dag_run_id) as run:
             stay_in_log(opened)
-            write_if_due(engine, drain_stream(engine, opened, record), record["run_id"])
+            write_if_due(engine, drain_stream(engine, opened, run), run["run_id"])
 
 
 def drain_others(
@@ -138,9 +138,9 @@ def plan_start(engine: SparkEngine, opened: OpenStream) -> RunStart:
 
 
 def drain_stream(
-    engine: SparkEngine, opened: OpenStream, record: RunRecord, compacting: bool = False
+    engine: SparkEngine, opened: OpenStream, run: RunRecord, compacting: bool = False
 ) -> OpenStream:
-    """Fold what is new in bronze, under the stream's lease, and fill in the run's `record`.
+    """Fold what is new in bronze, under the stream's lease, and fill in the row of `ops/runs`.
 
     `compacting`: with the settings of a compaction, and each file as a batch.
     """
@@ -156,25 +156,25 @@ def drain_stream(
     start = plan_start(engine, opened)
     row = row_of_run(opened, start)  # first: with other settings the table does not fit either
     table = engine.product_table(lake, stream.name, opened.definition)
-    checks = DataChecks(lake, stream, record, then=f"./stateful stream {stream.name}")
+    checks = DataChecks(lake, stream, run, then=f"./stateful stream {stream.name}")
     checks.refuse_wrong(table)
     add_fields(lake, stream.source)
     check_bronze(lake.bronze(stream.source), fold)
     writer = BatchWriter(
         opened,
         row,
-        record["run_id"],
+        run["run_id"],
         table=table,
         dead_letters=engine.dead_letters_table(lake, stream.name),
         checks=checks,
         memory_mb=memory_of(rocksdb),
     )
-    is_first, seed = newest_planned(lake, opened.checkpoint) is None, start.seed
+    is_first, seed = newest_begun(lake, opened.checkpoint) is None, start.seed
     if is_first and start.first_version is not None:
         append_keepalive(opened)  # the first batch, which takes the seed in, needs a row to read
     elif is_first and fold.output_mode == "update" and seed and seed.states is not None:
         # The table shows states also before their first event; an earlier attempt may have had others.
-        rows = engine.published(fold, [], seed.states)
+        rows = engine.table_rows(fold, [], seed.states)
         checks.admit(partial(table.judge, rows), "the initial state")
         table.replace(rows, writer.begin().as_json())
     query = LiveQuery(
@@ -197,12 +197,12 @@ def drain_stream(
         raise
     finally:
         batches = writer.committed(newest_committed(lake, query.checkpoint), measured)
-        record |= totals_of_run(batches)
+        run |= totals_of_run(batches)
         append_ops(lake, "batches", batches)
         found = findings_of_run(stream.name, batches)
-        record_findings(lake, record["run_id"], stream.name, findings=found)
+        record_findings(lake, run["run_id"], stream.name, findings=found)
     opened = opened.after(writer.record)
-    _record_position(opened, record)
+    _record_position(opened, run)
     return opened
 
 
@@ -228,7 +228,7 @@ def replace_checkpoint(opened: OpenStream) -> None:
     """Delete a checkpoint whose first batch is planned, but neither committed nor in the table."""
     lake, checkpoint = opened.lake, opened.checkpoint
     is_committed = newest_committed(lake, checkpoint) is not None
-    if opened.row is None and newest_planned(lake, checkpoint) is not None and not is_committed:
+    if opened.row is None and newest_begun(lake, checkpoint) is not None and not is_committed:
         lake.filesystem.delete_dir(lake.path_in_filesystem(checkpoint))
 
 
@@ -256,18 +256,18 @@ def append_keepalive(opened: OpenStream) -> None:
         write_keepalive(opened.lake, source_named(opened.source))
 
 
-def _record_position(opened: OpenStream, record: RunRecord) -> None:
+def _record_position(opened: OpenStream, run: RunRecord) -> None:
     """Record how far the table is complete, and what waits; RowCountError when rows do not add up."""
     known = opened.trusted()
     until_us = None if known.own is None else known.own.until_us
-    record["until"] = None if until_us is None else instant_of(until_us)
+    run["until"] = None if until_us is None else instant_of(until_us)
     if known.batch_of(opened.generation) is not None:
-        record["rows_pending"] = known.totals["rows_pending"]
+        run["rows_pending"] = known.totals["rows_pending"]
     try:
         check_rows_add_up(opened.lake, known, opened.generations.pinned())
     except RowCountError as error:
         found = FINDINGS["rows_do_not_add_up"].found(opened.name, str(error))
-        record_findings(opened.lake, record["run_id"], opened.name, findings=[found])
+        record_findings(opened.lake, run["run_id"], opened.name, findings=[found])
         raise
 
 

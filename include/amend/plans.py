@@ -30,7 +30,7 @@ from include.maintain.table_maintenance import unknown_folders
 from include.registry import all_sources, source_names, stream_names, streams_of
 from include.settings import Source, Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, count_before, newest_bronze
-from include.stream.checkpoint import newest_planned
+from include.stream.checkpoint import newest_begun
 from include.stream.manifest import savepoints_of
 from include.stream.rebuild_plan import RebuildOptions, plan_later_rebuild
 from include.text_table import counted, text_table
@@ -86,7 +86,7 @@ def _has_run(lake: Lake, generations: Generations) -> bool:
     return (
         any(open_table(path).file_uris() for path in tables)
         or bool(savepoints_of(lake, stream))
-        or newest_planned(lake, checkpoint) is not None
+        or newest_begun(lake, checkpoint) is not None
     )
 
 

@@ -22,13 +22,7 @@ from include.cli.app import (
 from include.ingest.bronze_tables import refuse_other_fields
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.paths import Lake, open_lake
-from include.registry import (
-    all_sources,
-    source_named,
-    source_names,
-    stream_named,
-    stream_names,
-)
+from include.registry import all_sources, source_named, source_names, stream_named, stream_names
 from include.settings import IDENTIFIER, PROJECT, Field, Source
 from include.spark.conf import refuse_unfit, spark_package
 from include.spark.submit import say, shell_command, shell_environment
@@ -56,9 +50,7 @@ def new(
 
 @command("validate", "validate user_counts", PANEL)
 def validate(
-    root: AnyLakeOption,
-    name: AnyStreamArgument = None,
-    is_json: JsonOption = False,
+    root: AnyLakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False
 ) -> int:
     """Check the file of a stream, or of each; exit code 1 when anything is wrong.
 

@@ -257,10 +257,7 @@ def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption
 
 @command("plan-backfill", "plan-backfill device_signals 2026-11-20 2026-11-21", STATE)
 def show_backfill(
-    stream: StreamArgument,
-    start: FromArgument,
-    until: UntilArgument,
-    lake: LakeOption,
+    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
 ) -> int:
     """Show what each run of a backfill would do."""
     say(plan_backfill(open_stream(lake, stream), start, until).text())
@@ -289,8 +286,7 @@ def rebuild(
         int | None, typer.Option(min=1, help="State partitions; default: as now.")
     ] = None,
     from_beginning: Annotated[
-        bool,
-        typer.Option("--full-refresh", help="From the beginning, without a savepoint."),
+        bool, typer.Option("--full-refresh", help="From the beginning, without a savepoint.")
     ] = False,
     migrate_state: Annotated[
         bool, typer.Option("--migrate-state", help="From the old state, by migrate_state.")
@@ -306,10 +302,7 @@ def rebuild(
 
 @command("set-watermark", "set-watermark user_events --to 2026-11-20T10:00:00Z --apply", STATE)
 def set_watermark(
-    source: SourceArgument,
-    lake: LakeOption,
-    to: ToOption = None,
-    is_applied: ApplyOption = False,
+    source: SourceArgument, lake: LakeOption, to: ToOption = None, is_applied: ApplyOption = False
 ) -> int:
     """Set the watermark of a source back, and rebuild its streams: show the plan, or --apply it."""
     wanted = [] if to is None else ["--to", to.isoformat()]

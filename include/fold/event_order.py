@@ -156,11 +156,7 @@ def distinct(
 
 
 def _first_ones(
-    values: SeenValues,
-    states: States,
-    run: KeyRun,
-    events: Sequence[Any],
-    times_us: Sequence[int],
+    values: SeenValues, states: States, run: KeyRun, events: Sequence[Any], times_us: Sequence[int]
 ) -> list[int]:
     seen = {each.by: each.at_us for each in states.extra_of(SEEN, run.key) or ()}
     first_ones = []

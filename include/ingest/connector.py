@@ -24,7 +24,7 @@ class Split(NamedTuple):
     partition: Any = None  # these are numbers, or null
     first: Any = None  # offset, or version
     until: Any = None  # that behind the last
-    origin_id: str | None = None  # of the topic or table
+    origin_id: str | None = None  # of the topic or table; None for a landed file alone
     bytes: int = 0  # about
     modified_at: datetime | None = None  # of a file
 
@@ -156,11 +156,15 @@ class Loss(NamedTuple):
 ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
-class Connector(Protocol):
-    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be read."""
+class SourceConnector(Protocol):
+    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be read.
+
+    Its settings (`include.connectors`) have `place`, `uri` and `check_paths`. Its splits have an `origin_id`,
+    by which a source is known not to be landed files: without it the next run is refused.
+    """
 
     def next_splits(self, done: Done) -> NextSplits:
-        """The splits of the next batch, oldest first; raises ConnectorError where rows are lost."""
+        """The oldest splits that no batch has, as ordered in `Done`; raises ConnectorError where rows are lost."""
 
     def lag(self, done: Done) -> Lag: ...
 
@@ -174,11 +178,11 @@ OF_KAFKA = (
     Column("kafka_partition", "int", "The partition of the topic; null for a heartbeat"),
     Column("kafka_offset", "bigint", "Its offset in that partition; null for a heartbeat"),
 )
-MESSAGE = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
+OF_REFUSED = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
 
 
 def connector_columns(source: Source, is_refused: bool = False) -> tuple[Column, ...]:
     """The columns that bronze, or quarantine, has for where a row came from."""
     if not isinstance(source.connector, KafkaTopic):
         return ()
-    return (*OF_KAFKA, MESSAGE) if is_refused else OF_KAFKA
+    return (*OF_KAFKA, OF_REFUSED) if is_refused else OF_KAFKA

@@ -22,7 +22,7 @@ from include.catalogue import FINDINGS
 from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, micros_of, parse_instant
 from include.ingest.amendments import AMENDMENT, amendments_in
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.connector import Batch, Connector
+from include.ingest.connector import Batch, SourceConnector
 from include.ingest.ingest_log import (
     BRONZE,
     KEEPALIVE,
@@ -97,7 +97,7 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
 
 
 def ingest_next(
-    ingestion: Ingestion, connector: Connector, parse: Parse, run_id: str | None
+    ingestion: Ingestion, connector: SourceConnector, parse: Parse, run_id: str | None
 ) -> Counts | None:
     """Ingest one batch of the splits that no batch has; None when there are none left."""
     lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
@@ -229,7 +229,7 @@ def has_initial_state(lake: Lake, source: Source) -> bool:
     """True if a stream of the source starts from an initial state, a table or a file."""
     return any(
         lake.is_delta_table(lake.initial_state(stream.name))
-        or is_there(lake, f"initial_state/{stream.name}.json")
+        or is_there(lake, lake.initial_state_file(stream.name))
         for stream in streams_of(source.name)
     )
 
@@ -248,7 +248,7 @@ LAGGING = "_lagging"
 
 def lagging_producer(lake: Lake, source: Source) -> str | None:
     """The lag that a producer's marker file tells; None without one."""
-    marker = f"landing/{source.name}/{LAGGING}"
+    marker = f"{lake.landing(source.name)}/{LAGGING}"
     return f"{marker} says that a producer is behind" if is_there(lake, marker) else None
 
 

@@ -27,7 +27,6 @@ from include.ingest.connector import Batch, ConnectorError, Outcome, Split
 from include.ingest.formats import has_types, row_of_raw
 from include.ingest.ingest import stage_events
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
-from include.ingest.kafka import judged_again
 from include.ingest.landed_values import Rescue
 from include.ingest.parse_files import (
     FILE,
@@ -144,6 +143,8 @@ class _Judge:
     def _judged_row(self, row: Row) -> Outcome:
         correction = self._correction(row)
         if "kafka_message" in row:
+            from include.ingest.kafka import judged_again
+
             return judged_again(self._source, row, correction, self._now_us)
         name, text = row["source_file"], row["raw"] if correction is None else correction
         return self._judge(name, row["row_number"], (name, text), self._now_us)

@@ -17,7 +17,6 @@ from include.connectors import DeltaTable, KafkaTopic
 from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.connector import (
     Batch,
-    Connector,
     ConnectorError,
     Done,
     Lag,
@@ -25,6 +24,7 @@ from include.ingest.connector import (
     NextSplits,
     Outcome,
     ReadSplit,
+    SourceConnector,
     Split,
     one_commit,
     written_at,
@@ -43,9 +43,9 @@ from include.settings import Source
 from include.text_table import counted
 
 
-def connector_of(lake: Lake, source: Source) -> Connector:
-    """The connector of a source; nothing else asks what kind it is."""
-    # Imported when needed: the client of a topic is a package that no other source needs.
+def connector_of(lake: Lake, source: Source) -> SourceConnector:
+    """The connector by the settings of a source: a new kind is added here, and to `include.connectors`."""
+    # Imported when needed: the client of a topic takes long to load.
     if isinstance(source.connector, KafkaTopic):
         from include.ingest.kafka import TopicConnector
 
@@ -246,13 +246,14 @@ def _refuse_erasing(lake: Lake, source: str) -> None:
 
 def _moves(lake: Lake, source: Source) -> Iterator[str]:
     tables = (f"{folder}/{source.name}" for folder in OF_SOURCE)
-    named = ", ".join(name for name in tables if is_there(lake, name)) or "nothing"
+    named = ", ".join(name for name in tables if is_there(lake, f"{lake.root}/{name}")) or "nothing"
     yield f"moves {named} into set_aside/, and ingests all of {place_of(source)} again"
     yield _not_again(lake, source)
     yield "rows that were corrected and ingested by reingest have to be so again"
     for stream in streams_of(source.name):
         # By what is there: what is recorded of it may be what is damaged.
-        if any(is_there(lake, f"{kind}/{stream.name}") for kind in ("checkpoints", "tables")):
+        folders = (f"{lake.root}/{kind}/{stream.name}" for kind in ("checkpoints", "tables"))
+        if any(is_there(lake, folder) for folder in folders):
             yield f"{stream.name} stops until it is rebuilt: `./stateful rebuild {stream.name} --apply`"
 
 

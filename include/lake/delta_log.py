@@ -255,7 +255,7 @@ def move_aside(lake: Lake, names: Iterable[str]) -> str:
     """
     target = f"set_aside/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
     for name in names:
-        if is_there(lake, name):
+        if is_there(lake, f"{lake.root}/{name}"):
             _move(lake, name, f"{target}/{name}")
     return target
 
@@ -265,8 +265,8 @@ def lying_aside(lake: Lake) -> list[str]:
     return sorted(f"set_aside/{name}" for name in lake.folders(f"{lake.root}/set_aside"))
 
 
-def is_there(lake: Lake, name: str) -> bool:
-    info = lake.filesystem.get_file_info(lake.path_in_filesystem(f"{lake.root}/{name}"))
+def is_there(lake: Lake, path: str) -> bool:
+    info = lake.filesystem.get_file_info(lake.path_in_filesystem(path))
     return bool(info.type != fs.FileType.NotFound)
 
 

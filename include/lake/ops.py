@@ -385,11 +385,7 @@ def record_findings(
     lake: Lake, run_id: str | None, subject: str, findings: Sequence[Finding]
 ) -> None:
     """Append `findings` about a source or stream to `ops/findings`."""
-    known: dict[str, Any] = {
-        "run_id": run_id,
-        "found_at": datetime.now(UTC),
-        "subject": subject,
-    }
+    known: dict[str, Any] = {"run_id": run_id, "found_at": datetime.now(UTC), "subject": subject}
     append_ops(lake, "findings", [known | asdict(finding) for finding in findings])
 
 

@@ -1,7 +1,8 @@
 """A Delta table of the lake, opened once: its record and rows, files staged for it, commits to it.
 
-Each commit of ours that changes rows carries a *record*, JSON in its `userMetadata`, and is made as the version
-after the one that is open, or not at all. The newest record holds until others change rows or columns.
+Each commit of ours that changes rows carries a *record*, JSON in its `userMetadata`. One by delta-rs is the version
+after the one that is open, or fails; one by Spark says which it `follows`. The newest record holds until others
+change rows or columns.
 """
 
 import json

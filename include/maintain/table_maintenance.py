@@ -128,8 +128,8 @@ class TablePlan:
     figures: TableFigures | None = None
     optimize: bool = False
     vacuum: bool = False
-    reasons: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    reasons: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
 
     @property
     def needs_maintenance(self) -> bool:
@@ -181,14 +181,8 @@ def plan_of(
         said = f"{table.name} keeps {garbage.text('file')} that VACUUM would delete: {refusal}"
         found = FINDINGS["vacuum_refused"].found(table.name, said, count=garbage.number)
         findings.append(found)
-    return TablePlan(
-        table,
-        figures,
-        optimize=is_joined,
-        vacuum=is_deleted,
-        reasons=tuple(reasons),
-        findings=tuple(findings),
-    )
+    acts = {"optimize": is_joined, "vacuum": is_deleted}
+    return TablePlan(table, figures, **acts, reasons=reasons, findings=findings)
 
 
 def _guard(
@@ -216,10 +210,7 @@ def format_plan(plans: Sequence[TablePlan]) -> str:
 
 
 def carry_out(
-    lake: Lake,
-    plan: TablePlan,
-    optimize: Callable[[], object],
-    vacuum: Callable[[], object],
+    lake: Lake, plan: TablePlan, optimize: Callable[[], object], vacuum: Callable[[], object]
 ) -> None:
     """Carry a plan out by the functions of the engine that writes the table."""
     if plan.optimize:
@@ -231,10 +222,9 @@ def carry_out(
 
 def old_generations(lake: Lake, stream: Stream, now: datetime) -> list[int]:
     """The replaced generations of `stream` that are older than its `keep_generations`."""
-    row = read_generations(lake, stream.name).current
-    if row is None or row["switched_at_us"] is None:
-        return []
-    if instant_of(row["switched_at_us"]) + stream.savepoints.keep_generations > now:
+    row, retained = read_generations(lake, stream.name).current, stream.savepoints.keep_generations
+    at_us = None if row is None else row["switched_at_us"]
+    if row is None or at_us is None or instant_of(at_us) + retained > now:
         return []
     folders = _folders(lake, stream)
     return [number for number in range(1, row["generation"]) if str(number) in folders]
@@ -271,10 +261,8 @@ def maintain_ops(
             log.info("%s: %s", table.name, "; ".join(plan.reasons))
             # The target is that of small files: with Spark's, more than planned would be rewritten.
             optimize = partial(compact, table.path, limits.small_file_bytes)
-            acts = (
-                partial(despite_others, act) for act in (optimize, partial(_vacuum, table.path))
-            )
-            carry_out(lake, plan, *acts)
+            acts = (optimize, partial(_vacuum, table.path))
+            carry_out(lake, plan, *(partial(despite_others, act) for act in acts))
             # These tables have many short readers, which then read fewer commits.
             open_table(table.path).create_checkpoint()
 

@@ -50,11 +50,8 @@ LEAST_REWRITTEN = 1 * MIB  # a batch that flushes and compacts less has memory e
 LEAST_CHANGE = 1.25  # a smaller factor is not worth a trial
 MARGIN = 0.8  # a change stays if stores rewrite at most this part of what they did
 PATIENCE_RUNS = 20  # between a rollback and the next trial
-WRITTEN, FLUSHED, COMPACTED = (
-    "rocksdbTotalBytesWritten",
-    "rocksdbTotalBytesWrittenByFlush",
-    "rocksdbTotalBytesWrittenByCompaction",
-)
+WRITTEN = "rocksdbTotalBytesWritten"
+FLUSHED, COMPACTED = f"{WRITTEN}ByFlush", f"{WRITTEN}ByCompaction"
 TRIED, RETAINED, ROLLED_BACK = "memory_tried", "memory_kept", "memory_rolled_back"
 BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "memory_mb", "rows_in", "state_metrics")
 Settings = Mapping[str, str]  # by Spark's short names

@@ -14,15 +14,7 @@ from include.catalogue import FINDINGS
 from include.lake.ops import Finding, finding_lines
 from include.lake.paths import Lake
 from include.maintain.table_maintenance import TablePlan
-from include.observe.stream_line import (
-    INGEST,
-    RUN,
-    WINDOW_DAYS,
-    Recorded,
-    Row,
-    StreamLine,
-    line_of,
-)
+from include.observe.stream_line import INGEST, RUN, WINDOW_DAYS, Recorded, Row, StreamLine, line_of
 from include.settings import Stream
 from include.text_table import first_names
 
@@ -54,9 +46,8 @@ class Look:
             if at is not None and row["found_at"] > datetime.fromisoformat(at)
             if row["severity"] in NOTIFIED and row["finding"] not in known.keys() | now.keys()
         }
-        closed = {name for name, _ in passed} | (
-            known.keys() - now.keys() if self.is_whole else set()
-        )
+        closed = {name for name, _ in passed}
+        closed |= known.keys() - now.keys() if self.is_whole else set()
         return (
             [*(row for row in self.open if row["finding"] in worse), *passed.values()],
             [{"subject": self.subject, "finding": name} for name in sorted(closed)],
@@ -136,13 +127,11 @@ def behind_alert(lake: Lake, stream: Stream, now: datetime) -> Alert | None:
 
 
 def _behind(stream: Stream, line: StreamLine) -> Finding | None:
-    promised = stream.fresh_within
-    if promised is None or line.until_lag is None or line.until_lag <= promised:
+    if stream.fresh_within is None or not line.is_behind:
         return None
-    detail = (
-        f"tables/{stream.name} is complete until {line.until:%F %T} UTC: fresh_within={promised}"
-    )
-    return FINDINGS["behind_promise"].found(stream.name, detail)
+    said = f"tables/{stream.name} is complete until {line.until:%F %T} UTC"
+    said += f": fresh_within={stream.fresh_within}"
+    return FINDINGS["behind_promise"].found(stream.name, said)
 
 
 def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding | None:
@@ -156,14 +145,11 @@ def _failed(recorded: Recorded, stream: Stream, tasks: Sequence[str]) -> Finding
 
 def looks_at_tables(plans: Sequence[TablePlan]) -> list[Look]:
     """The findings of the daily maintenance by table; a missing table may still have findings."""
-    return [
-        Look(
-            plan.table.name,
-            [_row(plan.table.name, finding) for finding in plan.findings],
-            is_whole=plan.figures is not None,
-        )
-        for plan in plans
-    ]
+    looks = []
+    for plan in plans:
+        rows = [_row(plan.table.name, finding) for finding in plan.findings]
+        looks.append(Look(plan.table.name, rows, is_whole=plan.figures is not None))
+    return looks
 
 
 def _row(subject: str, finding: Finding) -> Row:

@@ -112,9 +112,8 @@ def read_events(
     table = delta_table(bronze.path)
     late = late_fields(table, event_names(fold))
     time, files = INSTANTS[fold.time_us], BronzeFiles(table)
-    wanted = ~pc.field("is_heartbeat") & (
-        pc.field("ingested_at") <= instant_scalar(bronze.ingested_at_us)
-    )
+    wanted = pc.field("ingested_at") <= instant_scalar(bronze.ingested_at_us)
+    wanted &= ~pc.field("is_heartbeat")
     first_us = max((us for us in (from_us, since_us) if us is not None), default=None)
     if first_us is not None:
         wanted &= pc.field(time) >= instant_scalar(first_us)
@@ -394,16 +393,13 @@ def _wake(at_us: int | None) -> datetime | None:
 def key_text(f: KeyFigures) -> str:
     """The figures as text: the steps, the newest last, then the state and the pending events."""
     lines = [f"{f.names} {f.key} of {f.stream}, the last {f.days} d, replayed from {f.start}"]
-    for step in reversed(f.steps):
-        lines += _step_lines(step)
+    lines += chain.from_iterable(map(_step_lines, reversed(f.steps)))
     state = "nothing of the stream is complete yet"
     if f.state and f.until:
         state = f"state now {_at(f.until)}  {_retained(f.state)}"
     lines.append(state)
     if f.late:
-        lines.append(
-            f"{f.late:,} of its events came late: the table may lack them until a restatement"
-        )
+        lines.append(f"{f.late:,} of its events came late: the table may lack them")
     lines += [f"waits     {_at(each.at)}  {_event(each)}" for each in f.pending]
     return "\n".join([*lines, f"error: {f.failure}"] if f.failure else lines)
 

@@ -72,10 +72,8 @@ def value_bytes(values: pa.Array) -> Figures:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return OFFSET + _filled(pc.binary_length(values))
     if pa.types.is_map(kind):  # as the list of pairs that it is
-        values = values.cast(
-            pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
-        )
-        kind = values.type
+        pair = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        values, kind = values.cast(pa.list_(pair)), pa.list_(pair)
     if pa.types.is_list(kind):
         ends = [0, *_filled(pc.list_value_length(values)).cumsum()]
         return OFFSET + np.diff(np.append(0, value_bytes(values.flatten()).cumsum())[ends])
@@ -210,7 +208,7 @@ def _skew_of(parts: Sequence[Row]) -> Row:
 
 
 WIDTH = 60  # of a key, or of its state
-FIGURES = (
+SHOWN = (
     *("keys", "keys_without_state", "bytes", "pending_events", "pending_bytes", "bytes_per_key"),
     *("timeouts", "timers", "seen_values", "partition_skew", "bucket_skew"),
 )
@@ -228,7 +226,7 @@ def report_json(report: StateReport) -> str:
 def format_report(report: StateReport) -> str:
     """The report as text tables; keys and states are cut to fit a terminal."""
     complete = f"complete until {_text(report.until)}" if report.until else "nothing complete yet"
-    figures = {name: getattr(report, name) for name in FIGURES}
+    figures = {name: getattr(report, name) for name in SHOWN}
     ages = (report.age_us or {}).items()
     figures["since_last_change"] = {name: span_text(us / 1_000_000) for name, us in ages}
     lines = [

@@ -284,9 +284,7 @@ class StreamLine:
     last_error: str | None = None
     run_seconds: float | None = None
     runs: int = 0
-    rows: Mapping[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("in", "late", "quarantined"), 0)
-    )
+    rows: Mapping[str, int] = field(default_factory=lambda: {"in": 0, "late": 0, "quarantined": 0})
     rows_pending: int | None = None
     state_keys: int | None = None  # of the newest savepoint
     keys_at: datetime | None = None  # `until` of that savepoint
@@ -446,10 +444,7 @@ def metrics_text(overview: Overview) -> str:
     """All gauges of a lake in Prometheus' text format; `up 0.0` alone for one that cannot be read."""
     up = f"{PREFIX}_up {float(overview.reason is None)}"
     texts = [_text("up", "1 if the lake could be read", [up])]
-    texts += (
-        _text(name, figure.help, list(_samples(name, figure, overview.lines)))
-        for name, figure in METRICS.items()
-    )
+    texts += (_text(n, of.help, list(_samples(n, of, overview.lines))) for n, of in METRICS.items())
     return "".join(texts)
 
 

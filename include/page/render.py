@@ -62,11 +62,8 @@ class Chart:
     @property
     def words(self) -> str:
         """The chart in words, for screen readers."""
-        known = (
-            (name, [value for _, value in points if value is not None])
-            for name, points in self.series.items()
-        )
-        newest = (f"{name}: newest {self.text(of[-1])}" for name, of in known if of)
+        known = {n: [v for _, v in of if v is not None] for n, of in self.series.items()}
+        newest = (f"{name}: newest {self.text(of[-1])}" for name, of in known.items() if of)
         return f"{self.title}. {'; '.join(newest) or 'no data'}"
 
     @property
@@ -115,41 +112,28 @@ Link = Callable[[str], str]
 
 def overview_html(overview: Overview, link: Link | None = None) -> str:
     """The page of all streams; `link` maps a stream to the address of its page."""
-    return (
-        _environment()
-        .get_template("overview.html")
-        .render(overview=overview, link=link, window_days=WINDOW_DAYS, words=WORDS)
-    )
+    return _page("overview.html", overview=overview, link=link, days=WINDOW_DAYS, words=WORDS)
 
 
 def stream_html(figures: StreamFigures, dag_id: str | None = None) -> str:
     """The page of a stream; with `dag_id`, in Airflow, it has links to other pages and times."""
-    return (
-        _environment()
-        .get_template("stream.html")
-        .render(
-            f=figures,
-            dag_id=dag_id,
-            charts=list(_charts(figures)),
-            runs=list(reversed(figures.runs))[:SHOWN_RUNS],
-            words=WORDS,
-            shown=SHOWN,
-        )
-    )
+    charts, runs = list(_charts(figures)), figures.runs[::-1][:SHOWN_RUNS]
+    more = {"charts": charts, "runs": runs, "words": WORDS, "shown": SHOWN}
+    return _page("stream.html", f=figures, dag_id=dag_id, **more)
 
 
 def key_html(figures: KeyFigures) -> str:
     """The page of a key."""
-    return (
-        _environment()
-        .get_template("key.html")
-        .render(f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
-    )
+    return _page("key.html", f=figures, shown=SHOWN, shown_steps=SHOWN_STEPS)
 
 
 def message_html(text: str) -> str:
     """A page with an error."""
-    return _environment().get_template("message.html").render(text=text)
+    return _page("message.html", text=text)
+
+
+def _page(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(**values)
 
 
 @cache
@@ -184,11 +168,8 @@ def _shown(text: Callable[[Any], str]) -> Callable[[Any], str]:
 
 def _coded(text: str) -> Markup:
     """Text between `backticks` as <code>."""
-    parts = text.split("`")
-    marked = (
-        Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts)
-    )
-    return Markup("").join(marked)
+    code, parts = Markup("<code>{}</code>").format, text.split("`")
+    return Markup("").join(code(p) if n % 2 else escape(p) for n, p in enumerate(parts))
 
 
 def _charts(f: StreamFigures) -> Iterator[Chart]:
@@ -198,10 +179,7 @@ def _charts(f: StreamFigures) -> Iterator[Chart]:
     def chart(title: str, figure: str, series: Mapping[str, Sequence[Point]], **more: Any) -> Chart:
         known = FIGURES[figure]
         limit = f.limits.get(known.limit)
-        of_time = {
-            name: [(at, value) for at, value in points if f.begin <= at <= f.now]
-            for name, points in series.items()
-        }
+        of_time = {n: [p for p in of if f.begin <= p[0] <= f.now] for n, of in series.items()}
         return Chart(title, of_time, known.text, f.begin, f.now, limit=limit, **more)
 
     def runs(name: str) -> list[Point]:

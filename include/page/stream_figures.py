@@ -210,7 +210,6 @@ def read_stream(
 def _refused(lake: Lake, source: str) -> Sequence[Row]:
     rows = list[Row]()
     for batch in read_quarantine(lake, source, pc.field("resolved_at").is_null(), columns=REFUSED):
-        rows += batch.take(
-            pc.select_k_unstable(batch, SHOWN_REFUSED, [("ingested_at", "descending")])
-        ).to_pylist()
+        newest = pc.select_k_unstable(batch, SHOWN_REFUSED, [("ingested_at", "descending")])
+        rows += batch.take(newest).to_pylist()
     return nlargest(SHOWN_REFUSED, rows, key=itemgetter("ingested_at"))

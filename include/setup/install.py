@@ -119,6 +119,8 @@ def is_usable(venv: Path) -> bool:
 
 def make_venv() -> None:
     """Make .venv; raises SetupError when this Python cannot."""
+    if VENV.is_symlink():
+        VENV.unlink()  # not what it points to is cleared
     # Resolved, as this may be the Python of the .venv that is cleared.
     python = Path(sys.executable).resolve()
     command: list[str | Path] = [python, "-m", "venv", "--clear", VENV]

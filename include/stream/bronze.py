@@ -34,12 +34,7 @@ from include.lake.generations import Generations, is_rebuilt, read_generations
 from include.lake.ops import Finding
 from include.lake.paths import Lake, files_of
 from include.registry import stream_names, streams_of
-from include.stream.checkpoint import (
-    BronzePosition,
-    newest_committed,
-    newest_planned,
-    read_position,
-)
+from include.stream.checkpoint import BronzePosition, newest_begun, newest_committed, read_position
 
 INSTANT = pa.timestamp("us", tz="UTC")
 DAY_US = 24 * 3_600_000_000
@@ -94,10 +89,7 @@ def known(condition: Any) -> Any:
 
 
 def read_files(
-    table: DeltaTable,
-    paths: Sequence[str],
-    columns: list[str],
-    wanted: pc.Expression | None = None,
+    table: DeltaTable, paths: Sequence[str], columns: list[str], wanted: pc.Expression | None = None
 ) -> Iterator[Any]:
     """Read the rows of these files; LakeError when one is lost or damaged.
 
@@ -253,7 +245,7 @@ def _read_lag(lake: Lake, path: str, table: DeltaTable, stream: str) -> ReaderLa
     generations = read_generations(lake, stream)
     row, checkpoint = generations.current, lake.checkpoint(stream, generations.number)
     committed = newest_committed(lake, checkpoint)
-    batch = newest_planned(lake, checkpoint) if committed is None else committed
+    batch = newest_begun(lake, checkpoint) if committed is None else committed
     if row is not None and is_rebuilt(row) and committed is None:
         # Also when its first batch is planned, which begins there.
         position = BronzePosition(row["bronze_id"], row["bronze_version"] + 1)
@@ -383,13 +375,13 @@ def _start(lake: Lake, generations: Generations) -> tuple[BronzePosition, bool] 
     """The position at which the newest batch began, with True if it read a snapshot; None before the first."""
     row = generations.current
     checkpoint = lake.checkpoint(generations.stream, generations.number)
-    planned = newest_planned(lake, checkpoint)
-    if not planned and row is not None and is_rebuilt(row):
+    begun = newest_begun(lake, checkpoint)
+    if not begun and row is not None and is_rebuilt(row):
         return BronzePosition(row["bronze_id"], row["bronze_version"] + 1), False
-    if planned is None:
+    if begun is None:
         return None
-    position = read_position(lake, f"{checkpoint}/offsets/{max(planned - 1, 0)}")
-    if planned > 0:
+    position = read_position(lake, f"{checkpoint}/offsets/{max(begun - 1, 0)}")
+    if begun > 0:
         return position, False
     return BronzePosition(position.table_id, position.version - 1), True
 

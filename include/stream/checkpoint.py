@@ -31,16 +31,16 @@ from include.lake.ops import Measured
 from include.lake.paths import Lake
 
 
-def plan_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
-    """A hash of a batch's plan, which no other run makes alike; None when it is not there."""
+def offsets_hash(lake: Lake, checkpoint: str, batch_id: int) -> str | None:
+    """A hash of a batch's `offsets/N`, which no other run writes alike; None when it is not there."""
     try:
-        plan = lake.read(f"{checkpoint}/offsets/{batch_id}")
+        offsets = lake.read(f"{checkpoint}/offsets/{batch_id}")
     except FileNotFoundError:
         return None
-    return hashlib.sha256(plan).hexdigest()[:16]
+    return hashlib.sha256(offsets).hexdigest()[:16]
 
 
-def newest_planned(lake: Lake, checkpoint: str) -> int | None:
+def newest_begun(lake: Lake, checkpoint: str) -> int | None:
     """The newest batch that a query on `checkpoint` has begun; None before the first."""
     return _newest_batch(lake, f"{checkpoint}/offsets")
 

@@ -25,9 +25,9 @@ from include.settings import MIB, Stream
 from include.stream.bronze import needed_commit
 from include.stream.checkpoint import (
     is_complete,
+    newest_begun,
     newest_committed,
-    newest_planned,
-    plan_hash,
+    offsets_hash,
     read_position,
 )
 from include.stream.manifest import StreamIdentity
@@ -124,15 +124,16 @@ class OpenStream:
         """
         lake, record = self.lake, self.trusted()
         batch_id = record.batch_of(self.generation)
-        if batch_id is not None and plan_hash(lake, self.checkpoint, batch_id) != record.plan:
+        found = None if batch_id is None else offsets_hash(lake, self.checkpoint, batch_id)
+        if batch_id is not None and found != record.offsets_hash:
             raise self._of_other_times(f"{self.checkpoint} lacks batch {batch_id} of the table")
         if self.row is None:
             return
         is_complete(lake, self.checkpoint)  # LakeError when the newest batch names no watermark
-        planned = newest_planned(lake, self.checkpoint)
-        if planned is None:
+        begun = newest_begun(lake, self.checkpoint)
+        if begun is None:
             return
-        position = read_position(lake, f"{self.checkpoint}/offsets/{planned}")
+        position = read_position(lake, f"{self.checkpoint}/offsets/{begun}")
         bronze, read = lake.bronze(self.row["source"]), position.version - 1
         newest = _newest_version(lake, bronze, position.table_id)
         if newest is None or newest < read:
@@ -155,7 +156,7 @@ class OpenStream:
         if self.row is None or self.row["output_mode"] != "update":
             return False
         committed = newest_committed(self.lake, self.checkpoint)
-        if committed != newest_planned(self.lake, self.checkpoint):
+        if committed != newest_begun(self.lake, self.checkpoint):
             return True
         if self.record.batch_of(self.generation) not in (committed, None):
             return True
@@ -242,28 +243,28 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
         opened.refuse_other_checkpoint()
     except LakeError:
         return True  # the run fails, and says why
-    planned = newest_planned(lake, opened.checkpoint)
-    return _is_cut_off(opened, planned) or _is_behind(opened, planned)
+    begun = newest_begun(lake, opened.checkpoint)
+    return _is_cut_off(opened, begun) or _is_behind(opened, begun)
 
 
-def _is_cut_off(opened: OpenStream, planned: int | None) -> bool:
+def _is_cut_off(opened: OpenStream, begun: int | None) -> bool:
     """True if the next run has to finish what another has begun."""
     lake = opened.lake
-    if planned is None and opened.is_rebuilt:
+    if begun is None and opened.is_rebuilt:
         return True  # the first run makes a checkpoint of the seed
-    if planned != newest_committed(lake, opened.checkpoint):
+    if begun != newest_committed(lake, opened.checkpoint):
         return True
     if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
         return True  # dead letters that a killed job has replaced
     return _is_unreported(opened) or opened.is_ahead
 
 
-def _is_behind(opened: OpenStream, planned: int | None) -> bool:
+def _is_behind(opened: OpenStream, begun: int | None) -> bool:
     """True if bronze has rows that the stream has not read, or the log may lose what it reads next."""
     lake, bronze = opened.lake, opened.lake.bronze(opened.source)
     first = 0
-    if planned is not None:
-        first = read_position(lake, f"{opened.checkpoint}/offsets/{planned}").version
+    if begun is not None:
+        first = read_position(lake, f"{opened.checkpoint}/offsets/{begun}").version
     versions = range(first, open_table(bronze).version() + 1)
     if any(_has_data(lake, bronze, version) for version in versions):
         return True

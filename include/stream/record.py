@@ -18,7 +18,7 @@ from include.lake.generations import ROW, GenerationRow, Generations, is_rebuilt
 from include.lake.paths import Lake, files_of
 from include.lake.table import Record, Table
 from include.settings import Stream
-from include.stream.checkpoint import batch_watermark_ms, plan_hash, read_position
+from include.stream.checkpoint import batch_watermark_ms, offsets_hash, read_position
 from include.stream.manifest import code_of
 from include.text_table import counted
 
@@ -58,7 +58,7 @@ class StreamRecord:
     stream: str
     row: GenerationRow | None = None  # of live's generation
     entries: tuple[RecordEntry, ...] = ()  # in order, without those that later ones hide as a whole
-    plan: str | None = None  # hash of the plan of live's newest batch, in its checkpoint
+    offsets_hash: str | None = None  # of live's newest batch, in its checkpoint
     totals: Mapping[str, Any] = field(default_factory=dict)  # ... after that batch
     dead_letters: int = 0  # the version of the dead letters that the table's rows go with
     dead_letters_commit: str | None = None  # hash of that commit: version numbers come again
@@ -285,7 +285,7 @@ def after_batch(
     checkpoint = lake.checkpoint(row["stream"], row["generation"])
     return replace(
         record.with_entry(reached_by(lake, row, record.own, batch_id)),
-        plan=plan_hash(lake, checkpoint, batch_id),
+        offsets_hash=offsets_hash(lake, checkpoint, batch_id),
         totals=totals,
     )
 

@@ -51,8 +51,5 @@ STREAM = Stream(
     schedule="0 * * * *",
     watermark_delay=timedelta(minutes=10),
     fold=FOLD,
-    comments={
-        "user_id": "Key: the user",
-        "total_count": "Events of the user so far",
-    },
+    comments={"user_id": "Key: the user", "total_count": "Events of the user so far"},
 )

@@ -177,11 +177,7 @@ class BucketProcessor:
 
 
 def _report(
-    bucket: int,
-    packed: list[PackedRow],
-    complete: Complete,
-    pending_before: int,
-    watermark: int,
+    bucket: int, packed: list[PackedRow], complete: Complete, pending_before: int, watermark: int
 ) -> Row:
     return Row(
         bucket=bucket,

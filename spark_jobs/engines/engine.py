@@ -42,7 +42,7 @@ class FoldedBatch(NamedTuple):
     # buckets with dead letters, most rows of one, watermark.
     counts: Mapping[str, Any]
     emitted: Rows  # to write: the output's columns, `emitted_at_us`, (update) `removed`
-    dead_letters: Rows  # the calls that failed (DEAD_LETTERS of include.fold.states)
+    dead_letters: Rows  # the calls that failed (DEAD_LETTERS of include.fold.arrow_values)
 
 
 WriteBatch = Callable[[FoldedBatch, int], None]

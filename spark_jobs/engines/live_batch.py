@@ -1,4 +1,4 @@
-"""The publication of rows: a stream's checks, and the commit of a live batch, exactly once."""
+"""The writer of a live query's batches, each exactly once, and the checks that rows meet before that."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,10 +43,10 @@ class DataChecks:
     nothing back.
     """
 
-    def __init__(self, lake: Lake, stream: Stream, record: RunRecord, then: str) -> None:
+    def __init__(self, lake: Lake, stream: Stream, run: RunRecord, then: str) -> None:
         self._lake = lake
         self._stream = stream
-        self._record = record
+        self._run = run
         self._then = then
         self.stopped: DataCheckError | None = None
 
@@ -59,7 +59,7 @@ class DataChecks:
         """Ask all checks of rows that are about to be published; DataCheckError if they must not be."""
         if not self._stream.checks:
             return
-        name, run_id = self._stream.name, self._record["run_id"]
+        name, run_id = self._stream.name, self._run["run_id"]
         not_met = [verdict for verdict in judge(self._stream.checks) if not verdict.is_met]
         if errors := [verdict for verdict in not_met if verdict.check.severity == "error"]:
             found = self._found(STOPPED, errors, f"nothing of {what} was published")
@@ -154,7 +154,7 @@ class BatchWriter:
         self._note(counts, batch_id)
 
     def begin(self) -> StreamRecord:
-        """Return the record with the run's own entry, committed before any row if something is new in it."""
+        """Return the record with the run's own entry; if that is new, and the generation has a batch, it is committed."""
         own = begun_by(self.row, self.record, self.run_id, self.opened.identity.code)
         if own.number == 0 or self.record.row != self.row:
             is_going_on = self.record.batch_of(self._generation) is not None

@@ -10,13 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from include.fold.arrow_values import state_schema
-from include.fold.definition import (
-    Definition,
-    KeyedFold,
-    MigrateState,
-    output_ddl,
-    state_ddl,
-)
+from include.fold.definition import Definition, KeyedFold, MigrateState, output_ddl, state_ddl
 from include.fold.states import migrated
 from include.ingest.initial_state import InitialStates, read_initial_state
 from include.lake.paths import Lake, files_of
@@ -97,7 +91,7 @@ class SparkEngine:
         """Fold `events` before `until_us` into the states of `base`; timeouts before it fire."""
         return replay_fold(events, fold, buckets, until_us=until_us, base=base)
 
-    def published(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
+    def table_rows(self, fold: KeyedFold, outputs: Sequence[Rows], states: Rows) -> Rows:
         """Return the table's rows: the outputs of stages, or of an update stream their last states."""
         if fold.output_mode == "append":
             return reduce(DataFrame.union, outputs)

@@ -104,8 +104,10 @@ def test_no_java(environment):
 def test_a_python_without_venv_is_told_from_a_missing_python(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(program(tmp_path, "python3", "exit 1")))
     monkeypatch.setattr(install, "VENV", tmp_path / ".venv")
+    install.VENV.symlink_to(tmp_path)  # of the link alone anything is taken away
     with refused("not_installed", subject=".venv"):
         install.make_venv()
+    assert [file.name for file in tmp_path.iterdir()] == ["python3"]
 
 
 @pytest.fixture

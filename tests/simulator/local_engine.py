@@ -157,7 +157,9 @@ class LocalEngine:
             rows_duplicate=complete.rows_duplicate,
         )
 
-    def published(self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table) -> pa.Table:
+    def table_rows(
+        self, fold: KeyedFold, outputs: Sequence[pa.Table], states: pa.Table
+    ) -> pa.Table:
         return (
             pa.concat_tables(outputs) if fold.output_mode == "append" else projected(fold, states)
         )

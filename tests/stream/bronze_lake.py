@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from include.lake.generations import read_generations
 from include.lake.paths import Lake
-from include.stream.checkpoint import plan_hash
+from include.stream.checkpoint import offsets_hash
 from tests.bronze import of_ours
 from tests.stream.entries import entry, record
 
@@ -66,8 +66,8 @@ def write_position(
         known = {"generation": generation, "batch_id": batch, "codes": (), "bronze_id": None}
         live = entry(1, "live", None, None, **known)
         row = {**(read_generations(lake, stream).current or {}), "source": SOURCE}
-        plan = plan_hash(lake, str(checkpoint), batch)
-        record(lake, live, stream, row=row | {"output_mode": "append"}, plan=plan)
+        found = offsets_hash(lake, str(checkpoint), batch)
+        record(lake, live, stream, row=row | {"output_mode": "append"}, offsets_hash=found)
 
 
 def rebuild(

@@ -17,7 +17,7 @@ from include.stream.checkpoint import (
     committed_batch,
     is_complete,
     newest_committed,
-    plan_hash,
+    offsets_hash,
     read_position,
 )
 from include.stream.open_stream import has_waiting_rows
@@ -174,8 +174,8 @@ def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
         batch_id = newest_committed(lake, checkpoint)
         live = entry(1, "live", None, None, batch_id=batch_id)
         row = {"source": STREAM.source, "output_mode": "append"}
-        plan = plan_hash(lake, checkpoint, batch_id)
-        record(lake, live, STREAM.name, row=row, plan=plan)
+        found = offsets_hash(lake, checkpoint, batch_id)
+        record(lake, live, STREAM.name, row=row, offsets_hash=found)
 
     ours, seen = '{"stateful": {}}', []
     for _ in range(2):
