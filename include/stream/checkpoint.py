@@ -164,7 +164,7 @@ class CheckpointSize:
     stream: str
     checkpoint: str
     measured: Measured
-    planned: int | None  # the newest batch that its query has begun
+    begun: int | None  # the newest batch that its query has begun
     committed: int | None  # ... and finished
     verdict: Verdict
     why: str | None  # the reason of a verdict that is not "ok"
@@ -172,8 +172,8 @@ class CheckpointSize:
     @property
     def uncommitted(self) -> int:
         """The number of batches that were begun and not finished: Spark repeats the last of them."""
-        planned, committed = (-1 if n is None else n for n in (self.planned, self.committed))
-        return max(planned - committed, 0)
+        begun, committed = (-1 if n is None else n for n in (self.begun, self.committed))
+        return max(begun - committed, 0)
 
 
 def measure_checkpoint(
@@ -182,25 +182,25 @@ def measure_checkpoint(
     """Measure a checkpoint and judge it; `written`: its newest batch in the table."""
     checkpoint, measured_at = lake.checkpoint(stream, generation), datetime.now(UTC)
     files: Files = {}
-    planned = committed = why = None
+    begun = committed = why = None
     replayed = 0
     try:
         files = _list(lake, checkpoint)
-        planned, committed = (_newest(files, log) for log in ("offsets", "commits"))
-        _refuse_logs(lake, checkpoint, files, planned, committed)
-        replayed = _replayed(lake, checkpoint, files, _next_version(planned, committed))
+        begun, committed = (_newest(files, log) for log in ("offsets", "commits"))
+        _refuse_logs(lake, checkpoint, files, begun, committed)
+        replayed = _replayed(lake, checkpoint, files, _next_version(begun, committed))
     except UnreadableError as error:
         why = f"{checkpoint} cannot be read, and the next run fails: {error}"
     verdict: Verdict = "ok" if why is None else "unreadable"
-    if written is not None and (planned is None or planned < written):
-        ends = "is missing" if planned is None else f"ends at batch {planned}"
+    if written is not None and (begun is None or begun < written):
+        ends = "is missing" if begun is None else f"ends at batch {begun}"
         why = f"{checkpoint} {ends}, but the table has batch {written} of it: what the stream reads next would be lost"
         verdict = "of_other_times"
     return CheckpointSize(
         stream=stream,
         checkpoint=checkpoint,
         measured=Measured(measured_at, _bytes_of_parts(files), len(files), replayed),
-        planned=planned,
+        begun=begun,
         committed=committed,
         verdict=verdict,
         why=why,
@@ -236,32 +236,32 @@ def _newest(files: Files, log: str) -> int | None:
     return max((int(each[2]) for each in found if each and each[1] == log), default=None)
 
 
-def _next_version(planned: int | None, committed: int | None) -> int:
+def _next_version(begun: int | None, committed: int | None) -> int:
     """The version of the state that the next batch loads: its own number."""
-    if planned is None:
+    if begun is None:
         return 0
-    return planned if committed is None or committed < planned else planned + 1
+    return begun if committed is None or committed < begun else begun + 1
 
 
 def _refuse_logs(
-    lake: Lake, checkpoint: str, files: Files, planned: int | None, committed: int | None
+    lake: Lake, checkpoint: str, files: Files, begun: int | None, committed: int | None
 ) -> None:
     """Raise UnreadableError for a log that Spark reads before it goes on and that is missing or damaged."""
-    for path in _needed_logs(files, planned, committed):
+    for path in _needed_logs(files, begun, committed):
         if path not in files:
             raise UnreadableError(f"{path} is missing")
         if not _is_whole_log(lake.read(f"{checkpoint}/{path}"), path):
             raise UnreadableError(f"{path} is not what Spark writes: cut off, or damaged")
 
 
-def _needed_logs(files: Files, planned: int | None, committed: int | None) -> Iterator[str]:
-    if planned is None and committed is None:
+def _needed_logs(files: Files, begun: int | None, committed: int | None) -> Iterator[str]:
+    if begun is None and committed is None:
         if any(path.startswith("state/") and not path.endswith(".crc") for path in files):
             yield "offsets/0"  # Spark starts no query on state of no batch
         return
     yield "metadata"
-    begun = {committed} if planned is None else {planned - 1, planned, committed}
-    yield from (f"offsets/{batch}" for batch in begun if batch is not None and batch >= 0)
+    needed = {committed} if begun is None else {begun - 1, begun, committed}
+    yield from (f"offsets/{batch}" for batch in needed if batch is not None and batch >= 0)
     if committed is not None:
         yield f"commits/{committed}"
 

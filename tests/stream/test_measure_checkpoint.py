@@ -90,7 +90,7 @@ def test_every_figure_is_what_loading_shows(steps):
             wanted = bytes_of(files_below(store.folder))
             assert size.measured.bytes_of[f"state/0/{number}"] == wanted
         assert size.verdict == "ok"
-        assert (size.planned, size.committed) == (made.planned, made.committed)
+        assert (size.begun, size.committed) == (made.planned, made.committed)
         files = files_below(made.root)
         assert (size.measured.bytes, size.measured.files) == (bytes_of(files), len(files))
 

@@ -63,11 +63,11 @@ def test_what_spark_wrote_is_measured_as_spark_reads_it(spark, lake):
     assert first.uncommitted == 0
     # Each run loads what the one before has left.
     second = run(1)
-    assert replayed_by_batch(lake, first.planned + 1) == replay_of(first)
+    assert replayed_by_batch(lake, first.begun + 1) == replay_of(first)
     assert replay_of(second) > replay_of(first)
 
     run(2)
-    assert replayed_by_batch(lake, second.planned + 1) == replay_of(second)
+    assert replayed_by_batch(lake, second.begun + 1) == replay_of(second)
     with with_conf(spark, "spark.sql.shuffle.partitions", str(STREAM.state_partitions)):
         compact(SparkEngine(spark), lake, STREAM)
     compacted = measured(lake)
