@@ -82,18 +82,13 @@ def settings_changed(subject: str, message: str) -> SettingsError:
 
 
 PUT_BACK = "put it back from a copy of the lake that is not older"
-PART = re.compile(
-    r"(bronze|quarantine|ingest_log|tables|dead_letters|ops|checkpoints)"
-    r"/([^/]+)"
-)
+PART = re.compile(r"(bronze|quarantine|ingest_log|tables|dead_letters|ops|checkpoints)/([^/]+)")
 OF_SOURCE = ("bronze", "quarantine", "ingest_log")
 STATE_REBUILD = ("rebuild state and table", "./stateful rebuild {} --apply")
+INGEST_AGAIN = ("ingest {} again from its connector", "./stateful ingest {} --from-scratch --apply")
 # The command that makes each part again where there is no copy of it; the next reader replaces `ops`.
 MENDS = {
-    **dict.fromkeys(
-        OF_SOURCE,
-        ("ingest {} again from its connector", "./stateful ingest {} --from-scratch --apply"),
-    ),
+    **dict.fromkeys(OF_SOURCE, INGEST_AGAIN),
     "tables": ("rebuild it from bronze", "./stateful rebuild {} --full-refresh --apply"),
     "checkpoints": STATE_REBUILD,
     "dead_letters": STATE_REBUILD,

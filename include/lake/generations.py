@@ -72,12 +72,9 @@ class Generations:
 
     def without_state(self) -> LakeError:
         """Return the error of a stream before its first batch."""
-        return LakeError(
-            f"{self.stream} has no state yet: run the stream",
-            code="nothing_there",
-            subject=self.stream,
-            command=f"./stateful stream {self.stream}",
-        )
+        command = f"./stateful stream {self.stream}"
+        said = f"{self.stream} has no state yet: run the stream"
+        return LakeError(said, code="nothing_there", subject=self.stream, command=command)
 
 
 def read_generations(lake: Lake, stream: str) -> Generations:

@@ -75,10 +75,8 @@ def _hold_object(lake: Lake, name: str, patience: timedelta) -> Iterator[None]:
 
 
 def _taken(name: str, holder: str | None, then: str = "") -> LeaseTakenError:
-    said = (
-        f"another job works on {name}: {holder or 'holder unknown'}. Wait for it to end, or stop it"
-    )
-    return LeaseTakenError(said + then, subject=name)
+    said = f"another job works on {name}: {holder or 'holder unknown'}"
+    return LeaseTakenError(f"{said}. Wait for it to end, or stop it{then}", subject=name)
 
 
 def check_held() -> None:

@@ -171,8 +171,7 @@ def append_ops(lake: Lake, name: str, rows: Sequence[Mapping[str, Any]]) -> None
         return
     # Without the comments: delta-rs refuses data whose comments are not those of the table.
     schema = without_comments(SCHEMAS[name])
-    unknown = {column for row in rows for column in row} - set(schema.names)
-    if unknown:
+    if unknown := {column for row in rows for column in row} - set(schema.names):
         raise ValueError(f"ops/{name} has no column {', '.join(sorted(unknown))}")
     data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
