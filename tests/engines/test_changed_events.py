@@ -32,23 +32,12 @@ class New(NamedTuple):
     event_time_us: int
 
 
-class Demanding(NamedTuple):
-    key: str
-    event_time_us: int
-    retained: int | None
-    added: float
+def named(name, **fields):
+    return NamedTuple(name, [("key", str), ("event_time_us", int), *fields.items()])
 
 
-class Retyped(NamedTuple):
-    key: str
-    event_time_us: int
-    retained: str | None
-
-
-class Stricter(NamedTuple):
-    key: str
-    event_time_us: int
-    retained: int
+Demanding = named("Demanding", retained=int | None, added=float)
+Retyped, Stricter = named("Retyped", retained=str | None), named("Stricter", retained=int)
 
 
 class Trace(NamedTuple):

@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
-from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 from include.fold.admission import instant_of, micros_of
@@ -213,20 +212,8 @@ def compare_with_local(spark, lake, given: Arrived) -> None:
     assert all(json.loads(row["durations_ms"])["addBatch"] > 0 for row in measured)
     assert all(row["state_bytes"] > 0 for row in measured)
     assert not lake.is_delta_table(lake.dead_letters(stream.name))
-    check_what_its_columns_mean(lake, stream, fold)
     assert recorded(read_generations(lake, stream.name)).totals["rows_pending"] == local.pending
     assert micros_of(complete_until(lake, stream.name)) == given.until_us
-
-
-def check_what_its_columns_mean(lake, stream: Stream, fold: KeyedFold) -> None:
-    table = DeltaTable(lake.table(stream.name))
-    assert all(field.metadata["comment"] for field in table.schema().fields)
-    metadata = table.metadata()
-    assert metadata.description
-    if fold.output_mode == "append":
-        assert metadata.partition_columns == ["emitted_date"]
-    else:
-        assert metadata.configuration["delta.enableChangeDataFeed"] == "true"
 
 
 # A restart in either kind of time and of table; the law's model has all of it without a JVM.

@@ -5,7 +5,7 @@ Spark emits depends on the cut, and ours on the events' own times alone.)
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from include.fold.definition import KeyedFold, flat_map_groups_with_state
+from include.fold.definition import flat_map_groups_with_state
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules
@@ -80,29 +80,24 @@ def report_silence(user: str, beats: Iterator[Beat], state: Any) -> Iterator[tup
     state.setTimeoutTimestamp(last_us // 1000 + SILENCE * 60_000)
 
 
-def fold_of(function: Callable[..., Any]) -> KeyedFold:
-    return flat_map_groups_with_state(
-        function,
-        key="user_id",
-        event=Beat,
-        state=Seen,
-        output=Said,
-        output_mode="append",
-        timeout="EventTimeTimeout",
-    )
+FOLD = flat_map_groups_with_state(
+    report_silence,
+    key="user_id",
+    event=Beat,
+    state=Seen,
+    output=Said,
+    output_mode="append",
+    timeout="EventTimeTimeout",
+)
 
 
-def in_spark(function: Callable[..., Any]) -> Callable[..., Iterator[pd.DataFrame]]:
-    """`function` as `applyInPandasWithState` wants it."""
-
-    def on_frames(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        rows = (row for frame in frames for row in frame.itertuples(index=False))
-        yield pd.DataFrame(list(function(key[0], rows, state)), columns=Said._fields)
-
-    return on_frames
+def on_frames(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """`report_silence` as `applyInPandasWithState` wants it."""
+    rows = (row for frame in frames for row in frame.itertuples(index=False))
+    yield pd.DataFrame(list(report_silence(key[0], rows, state)), columns=Said._fields)
 
 
-def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> Outputs:
+def run_spark(spark: SparkSession, lake: Lake) -> Outputs:
     """Return what one availableNow run of Spark's own operator emits."""
     bronze = spark.readStream.format("delta").load(lake.bronze(WATCH.source))
     beats = bronze.select(
@@ -112,7 +107,7 @@ def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> 
         beats.withWatermark("event_time", f"{DELAY} minutes")
         .groupBy("user_id")
         .applyInPandasWithState(
-            in_spark(function),
+            on_frames,
             "user_id string, what string",
             "minute bigint",
             "append",
@@ -134,28 +129,12 @@ def run_spark(spark: SparkSession, lake: Lake, function: Callable[..., Any]) -> 
     return emitted
 
 
-@pytest.fixture
-def run_both(spark: SparkSession, lake: Lake) -> Any:
-    """Runs a state function under both engines; gives all that ours and all that Spark's said."""
-
-    def run(function: Callable[..., Any], runs: Sequence[Run]) -> tuple[Outputs, Outputs]:
-        fold = fold_of(function)
-        stream = with_fold(WATCH, fold)
-        emitted: Outputs = []
-        for _ in land(lake, fold, runs):
-            drain(SparkEngine(spark), lake, stream)
-            emitted += run_spark(spark, lake, function)
-        return said_of_users(our_rows(lake)), said_of_users(emitted)
-
-    return run
-
-
-def land(lake: Lake, fold: KeyedFold, runs: Sequence[Run]) -> Iterator[None]:
+def land(lake: Lake, runs: Sequence[Run]) -> Iterator[None]:
     """Lands the commits of one run after the other, stamped as ingestion stamps them."""
     stamped = iter(stamp([commit for run in runs for commit in run]))
     for run in runs:
         for _ in run:
-            append_commit(lake, WATCH.source, fold, next(stamped))
+            append_commit(lake, WATCH.source, FOLD, next(stamped))
         yield
 
 
@@ -169,7 +148,7 @@ def said_of_users(said: Outputs) -> Outputs:
 
 
 @pytest.mark.full
-def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_both):
+def test_both_report_the_same_silences_where_runs_are_small_and_in_order(spark, lake):
     """One beat a user and run, and a timeout's watermark well before the user's return: the case
     that Spark's operator is made for."""
     runs = [
@@ -180,6 +159,10 @@ def test_both_report_the_same_silences_where_runs_are_small_and_in_order(run_bot
         [at(120, "a", "d")],
         [at(150, "d")],
     ]
-    ours, sparks = run_both(report_silence, runs)
+    stream, sparks = with_fold(WATCH, FOLD), []
+    for _ in land(lake, runs):
+        drain(SparkEngine(spark), lake, stream)
+        sparks += run_spark(spark, lake)
     silent = [("a", 30), ("b", 0), ("b", 90), ("c", 60)]
-    assert ours == sparks == [(user, f"silent since {minute}") for user, minute in silent]
+    expected = [(user, f"silent since {minute}") for user, minute in silent]
+    assert said_of_users(our_rows(lake)) == said_of_users(sparks) == expected

@@ -96,12 +96,16 @@ def as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, date | datetime) else str(value)
 
 
+def of_json(source: Source, value: str) -> list[Any]:
+    return taken(source, "a.jsonl", f'{{"at": "{AT}", "value": {value}}}'.encode())
+
+
 @given(typed_values())
 def test_json_gives_what_was_written(typed):
     kind, value = typed
     source = source_of(str(kind))
-    line = f'{{"at": "{AT}", "value": {json_text(kind, value)}}}'
-    assert stored(source, taken(source, "a.jsonl", line.encode())) == stored(source, [value])
+    found = of_json(source, json_text(kind, value))
+    assert stored(source, found) == stored(source, [value])
 
 
 @given(typed_values())
@@ -149,8 +153,7 @@ NOT_OF_TYPE = {
 
 @pytest.mark.parametrize(("kind", "value"), [(k, v) for k, of in NOT_OF_TYPE.items() for v in of])
 def test_what_is_not_of_the_type_is_refused(kind, value):
-    line = f'{{"at": "{AT}", "value": {value}}}'
-    assert taken(source_of(kind), "a.jsonl", line.encode()) == ["wrong_type"]
+    assert of_json(source_of(kind), value) == ["wrong_type"]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +168,7 @@ def test_what_is_not_of_the_type_is_refused(kind, value):
     ],
 )
 def test_what_is_the_same_in_another_writing_is_taken(kind, value, expected):
-    line = f'{{"at": "{AT}", "value": {value}}}'
-    assert taken(source_of(kind), "a.jsonl", line.encode()) == [expected]
+    assert of_json(source_of(kind), value) == [expected]
 
 
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
@@ -187,9 +189,7 @@ MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
     ],
 )
 def test_times_are_read_as_they_are_declared(times, value, minutes):
-    line = f'{{"at": "{AT}", "value": {value}}}'
-    source = source_of("timestamp", times=times)
-    assert taken(source, "a.jsonl", line.encode()) == [AT_US + minutes * MINUTE_US]
+    assert of_json(source_of("timestamp", times=times), value) == [AT_US + minutes * MINUTE_US]
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,7 @@ def test_times_are_read_as_they_are_declared(times, value, minutes):
     ],
 )
 def test_a_time_that_is_not_sure_is_refused(times, value):
-    line = f'{{"at": "{AT}", "value": {value}}}'
-    found = taken(source_of("timestamp", times=times), "a.jsonl", line.encode())
-    assert found == ["unreadable_time"]
+    assert of_json(source_of("timestamp", times=times), value) == ["unreadable_time"]
 
 
 def test_a_parquet_time_without_a_zone_is_of_the_declared_one():

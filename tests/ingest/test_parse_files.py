@@ -3,7 +3,7 @@
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -50,24 +50,22 @@ NOON = "2026-01-01T12:00:00Z"
 NOON_US = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def rows_of(name: str, content: bytes) -> Iterator[Mapping[str, object] | tuple[str, str]]:
-    """The values of each row, or the code of its refusal and its raw text."""
-    rows = open_rows(name, content, SOURCE)
-    for item in rows.items():
-        try:
-            yield rows.values(item)
-        except RefusedError as refusal:
-            yield refusal.code, rows.raw(item)
-
-
-def events_of(name: str, content: bytes) -> Iterator[tuple[object, ...]]:
+def judged(name: str, content: bytes, taken: Callable[[Any], Any]) -> Iterator[Any]:
     """What is taken of each row, or the code of its refusal and its raw text."""
     rows = open_rows(name, content, SOURCE)
     for item in rows.items():
         try:
-            yield reader_of_events(SOURCE)(rows.values(item), NOON_US).values
+            yield taken(rows.values(item))
         except RefusedError as refusal:
             yield refusal.code, rows.raw(item)
+
+
+def rows_of(name: str, content: bytes) -> list[Any]:
+    return [*judged(name, content, dict)]
+
+
+def events_of(name: str, content: bytes) -> list[Any]:
+    return [*judged(name, content, lambda row: reader_of_events(SOURCE)(row, NOON_US).values)]
 
 
 # JSON lines
@@ -77,7 +75,7 @@ def events_of(name: str, content: bytes) -> Iterator[tuple[object, ...]]:
 def test_json_lines_are_rows_and_empty_lines_are_none(name: str):
     content = b'\xef\xbb\xbf{"key": 1}\r\n\n \t\n{"key": 2}\n\n{"key": 3}'
     content = gzip.compress(content) if name.endswith(".gz") else content
-    assert list(rows_of(name, content)) == [{"key": 1}, {"key": 2}, {"key": 3}]
+    assert rows_of(name, content) == [{"key": 1}, {"key": 2}, {"key": 3}]
 
 
 @pytest.mark.parametrize(
@@ -97,12 +95,12 @@ def test_json_lines_are_rows_and_empty_lines_are_none(name: str):
 )
 def test_a_line_that_is_no_object_is_refused_with_its_text(line: str, code: str):
     content = f'{{"key": 1}}\n{line}\n{{"key": 2}}'.encode()
-    assert list(rows_of("a.jsonl", content)) == [{"key": 1}, (code, line), {"key": 2}]
+    assert rows_of("a.jsonl", content) == [{"key": 1}, (code, line), {"key": 2}]
 
 
 def test_a_line_separator_within_a_string_does_not_end_the_line():
     line = json.dumps({"key": "a\u2028b\x85c"}, ensure_ascii=False)
-    assert list(rows_of("a.jsonl", line.encode())) == [{"key": "a\u2028b\x85c"}]
+    assert rows_of("a.jsonl", line.encode()) == [{"key": "a\u2028b\x85c"}]
 
 
 # CSV
@@ -114,8 +112,8 @@ def csv_of(*lines: str, header: str = "key,at,count,amount") -> bytes:
 
 def test_cells_are_converted_to_the_types_of_the_source():
     content = csv_of(f"a,{NOON},-7,1.5e3", "", f'"b,""c\n",{NOON},,', "   ")
-    assert list(events_of("a.csv", content)) == [("a", -7, 1500.0), ('b,"c\n', None, None)]
-    assert list(rows_of("a.csv.gz", gzip.compress(content))) == list(rows_of("a.csv", content))
+    assert events_of("a.csv", content) == [("a", -7, 1500.0), ('b,"c\n', None, None)]
+    assert rows_of("a.csv.gz", gzip.compress(content)) == rows_of("a.csv", content)
 
 
 INTEGERS = ["1.0", "1_000", " 1", "\uff11", "0x1", "--1", "nan", "1" * 5000]
@@ -126,13 +124,13 @@ DOUBLES = ["nan", "inf", "Infinity", "1_0.5", '"1,5"', ".", "1e", "0x1p3"]
 def test_a_number_is_written_plainly(cells: str):
     line = f"a,{NOON},{cells}"
     refused = ("wrong_type", f"key,at,count,amount\n{line}")
-    assert list(events_of("a.csv", csv_of(line))) == [refused]
+    assert events_of("a.csv", csv_of(line)) == [refused]
 
 
 @pytest.mark.parametrize("line", [f"a,{NOON},1", f"a,{NOON},1,2,3", f'a"b,{NOON},1,"2"3'])
 def test_a_record_that_does_not_fit_the_header_is_refused_alone(line: str):
     good = f"b,{NOON},1,2"
-    found = list(events_of("a.csv", csv_of(line, good)))
+    found = events_of("a.csv", csv_of(line, good))
     assert found == [("not_csv", f"key,at,count,amount\n{line}"), ("b", 1, 2.0)]
 
 

@@ -45,7 +45,6 @@ from tests.ingested import SIGNALS
 from tests.landed_files import START, Landing
 from tests.parsers import both_parsers
 from tests.refused import refused
-from tests.simulator.local_engine import LocalEngine
 
 pytestmark = pytest.mark.slow
 
@@ -113,15 +112,16 @@ STREAM: Stream = with_fold(
 )
 
 
-def values_read(lake: Lake) -> list[int | None]:
-    """As a replay reads them, in the order of events."""
-    events = LocalEngine().events(lake, "signals", FOLD, Bounds(FAR_AHEAD_US))
-    rows = events.sort_by("event_time_us")
-    found: list[int | None] = rows["value"].to_pylist()
-    return found
+def read_column(lake: Lake, name: str) -> list[Any]:
+    """The column as streams read it, in the order of events."""
+    table = DeltaTable(lake.bronze("signals"))
+    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, [name]))
+    values: list[Any] = rows.sort_by("event_time")[name].to_pylist()
+    return values
 
 
-# Kept
+def values_read(lake: Lake) -> list[Any]:
+    return read_column(lake, "value")
 
 
 @both_parsers
@@ -341,14 +341,6 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECONDS, MILLIS = Times(format="epoch_s"), Times(format="epoch_ms")
 NOTE = Field(name="note", type="string", required=False, comment="Said")
 AMOUNT = Field(name="amount", type="bigint", path="body.amount", required=False, comment="Net")
-
-
-def read_column(lake: Lake, name: str) -> list[Any]:
-    """The column as streams read_column it, in the order of events."""
-    table = DeltaTable(lake.bronze("signals"))
-    rows = with_late_fields(table.to_pyarrow_table(), late_fields(table, [name]))
-    values: list[Any] = rows.sort_by("event_time")[name].to_pylist()
-    return values
 
 
 # Paths and times

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tests.simulator.operations import Operations
 
 Sequence = Callable[[Operations], None]
-MADE = "spark_jobs.replay_bronze.replayed"  # the table is there, and has no rows
 BATCH_WRITTEN = "spark_jobs.engines.live_batch.BatchWriter._note"  # a batch's rows are in the table
 
 
@@ -41,15 +40,6 @@ def rewind_then_other_buckets(do: Operations) -> None:
     days_in_time(do)
     do.rewind(None, ago=30)
     do.rescale(None, buckets=3)
-
-
-def table_made_anew_and_its_log_emptied(do: Operations) -> None:
-    do.lose("table")
-    with do.dying_before(MADE):
-        do.rebuild(None)
-    do.power_cut()  # of the table's first commit
-    do.backfill(ago=20, span=24, kill=None)  # is refused
-    do.run(None)
 
 
 def late_rows_unread_then_a_later_day_then_rebuild(do: Operations) -> None:
@@ -104,14 +94,6 @@ def older_table_then_compaction(do: Operations) -> None:
     do.compact(None)
 
 
-def table_of_before_its_first_run_then_compaction(do: Operations) -> None:
-    do.rebuild(None)
-    do.back_up()
-    one_more_run(do)
-    do.put_back("table")
-    do.compact(None)  # is refused
-
-
 def mapped_states_then_a_clock_set_back(do: Operations) -> None:
     do.backfill(ago=89, span=1, kill=None)
     do.land_in_time("a", [0], 0)
@@ -161,8 +143,6 @@ FINDS: dict[str, Sequence] = {
 }
 SEQUENCES: tuple[Sequence, ...] = (
     *FINDS.values(),
-    table_made_anew_and_its_log_emptied,
-    table_of_before_its_first_run_then_compaction,
     mapped_states_then_a_clock_set_back,
     first_batch_cut_off_then_a_cleaned_log,
 )

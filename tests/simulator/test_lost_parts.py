@@ -19,8 +19,8 @@ from tests.simulator.world import Landed
 
 
 @contextmanager
-def after_some_days(kind: str, on_error: str = "stop") -> Iterator[Operations]:
-    do = Operations(kind, on_error)
+def after_some_days(kind: str) -> Iterator[Operations]:
+    do = Operations(kind)
     try:
         days_in_time(do)
         yield do

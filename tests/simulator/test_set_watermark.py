@@ -64,13 +64,13 @@ def repair(world: World, to_us: int | None) -> None:
     set_watermark(world.engine, world.lake, SOURCE, to)
 
 
-def expected(world: World, kind: str, until_us: int | None = None) -> list[Emitted]:
+def expected(world: World, kind: str) -> list[Emitted]:
     """The table when all rows up to the newest repair are in it, and later ones if not late."""
     stamped = oracle.stamped(world.commits)
     later = max(i for i, commit in enumerate(world.commits) if commit.reset_us is not None)
     before = sum(len(commit.rows) for commit in world.commits[:later])
     rows = [row.row for row in stamped[:before]] + oracle.in_time(stamped[before:], DELAY_US)
-    until_us = oracle.until_us(world.commits, DELAY_US) if until_us is None else until_us
+    until_us = oracle.until_us(world.commits, DELAY_US)
     if kind == "counts_per_key":
         return sorted(oracle.projection(kind, world.deployed[kind], rows, until_us).values())
     return sorted(oracle.outputs(kind, world.deployed[kind], rows, until_us))
