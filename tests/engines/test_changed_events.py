@@ -117,15 +117,12 @@ def waiting(event: type, *events) -> bytes:
     )
 
 
-A = Old("a", 1, "gone", None)
-
-
 @pytest.mark.parametrize("event", [Demanding, Stricter, Retyped])
 def test_events_that_cannot_be_of_the_new_record_are_refused_while_some_wait(event):
     with refused(
         "settings_changed", subject="traced", command="./stateful rebuild traced --apply"
     ) as raised:
-        pending_events(fold_of(event), waiting(Old, A))
+        pending_events(fold_of(event), waiting(Old, Old("a", 1, "gone", None)))
     assert "\n" not in str(raised.value)
 
 

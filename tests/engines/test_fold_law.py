@@ -17,12 +17,7 @@ from tests.bronze import ClockAt, stamp
 from tests.engines.fold_law import KILLED, hold_engines_to_oracle, hold_parts_to_oracle
 from tests.engines.plain_operator import PlainOperator, bucket_of
 from tests.examples import examples
-from tests.fold.arrivals import (
-    DELAY_US,
-    TIMES,
-    arrivals,
-    initial_states,
-)
+from tests.fold.arrivals import DELAY_US, TIMES, arrivals, initial_states
 from tests.fold.failing_machine import PROJECTED_STATES, failing_machines, with_dead_letters
 from tests.fold.machine import MARKED, STATES, WAYS, fold_of, machines
 from tests.fold.oracle import Call, calls_of

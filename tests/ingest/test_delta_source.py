@@ -218,9 +218,9 @@ def test_every_appended_row_is_taken_once_wherever_runs_die(steps: list[Any]):
         assert refused == sum(given_[1] for name, *given_ in steps if name == "append")
 
 
-def run(lake: Lake, theirs: Theirs, is_cut: bool, dies_at: int | None) -> None:
+def run(lake: Lake, theirs: Theirs, is_split: bool, dies_at: int | None) -> None:
     source = theirs.source()
-    source = replace(source, commit_bytes=1) if is_cut else source
+    source = replace(source, commit_bytes=1) if is_split else source
     with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
         if dies_at is not None:
             Dying(patch, dies_at)

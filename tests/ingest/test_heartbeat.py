@@ -184,13 +184,6 @@ def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: L
     assert has_initial_state(lake, SIGNALS)
 
 
-def logged(lake: Lake, watermark: datetime) -> None:
-    after = SourceWatermark(micros_of(watermark), micros_of(NOW))
-    Ingestion(lake, SIGNALS).commit_rows(
-        SourceWatermark(), after, heartbeat(SIGNALS, SourceWatermark(), after)
-    )
-
-
 # What a Dag asks before it starts a JVM.
 
 
@@ -200,7 +193,11 @@ def why_not(lake: Lake, source: Source = SIGNALS, now: datetime = NOW) -> str | 
 
 def test_ingest_runs_for_a_heartbeat_that_is_due(lake: Lake):
     assert why_not(lake) is not None  # bronze has no data yet, and no stream an initial state
-    logged(lake, NOW - HEARTBEAT_DELAY)
+    before, after = (
+        SourceWatermark(),
+        SourceWatermark(micros_of(NOW - HEARTBEAT_DELAY), micros_of(NOW)),
+    )
+    Ingestion(lake, SIGNALS).commit_rows(before, after, heartbeat(SIGNALS, before, after))
     assert why_not(lake) is not None  # the watermark is there already
     assert why_not_ingest(lake, SIGNALS, NOW + HOUR, NOW) is not None
     assert why_not(lake, now=NOW + MS) is None

@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
     files: list[File]
     time: datetime
-    is_cut: bool  # a commit for each file
+    is_split: bool  # a commit for each file
     interval_end: datetime  # to which a heartbeat may move the watermark
     dies_at: int | None
 
@@ -88,7 +88,7 @@ class World:
 
     def ingest(self, run: Run) -> None:
         self.machine.time = run.time
-        source = one_file_a_commit(SIGNALS) if run.is_cut else SIGNALS
+        source = one_file_a_commit(SIGNALS) if run.is_split else SIGNALS
         with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
             if run.dies_at is not None:
                 Dying(patch, run.dies_at)

@@ -25,10 +25,8 @@ def test_only_s3_has_another_name_for_arrow(uri, arrows, monkeypatch):
 
 def test_a_lake_on_s3_is_opened_without_asking_anyone(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    assert (
-        files_of("s3a://bucket/lake/tables/user_counts").base_path
-        == "bucket/lake/tables/user_counts/"
-    )
+    files = files_of("s3a://bucket/lake/tables/user_counts")
+    assert files.base_path == "bucket/lake/tables/user_counts/"
 
 
 def test_a_folder_may_be_given_as_a_uri(tmp_path):

@@ -153,8 +153,7 @@ def lost(table: str) -> None:
 def made(kind: str) -> Iterator[World]:
     """Rows that the function fails for; the newest of them were made by a rebuild."""
     with open_world() as world:
-        world.configure(kind, on_error="dead_letter")
-        world.deploy(kind, "e")
+        begin(world, kind)
         rng = random.Random(5)
         for _ in range(2):
             land(world, [*some_rows(rng, 6), ("a", 0, 3)], minutes=60)

@@ -14,12 +14,7 @@ from include.stream.record import check_rows_add_up
 from spark_jobs.run_stream import drain_others
 from tests.deaths import KilledError, die
 from tests.simulator.oracle import Landed
-from tests.simulator.steps import (
-    land,
-    live_table,
-    run,
-    some_rows,
-)
+from tests.simulator.steps import land, live_table, run, some_rows
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import open_world
 from tests.simulator.writes import killed_before_each

@@ -20,12 +20,7 @@ from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
 from tests.refused import refused_until
 from tests.simulator import oracle
-from tests.simulator.steps import (
-    all_rows,
-    land,
-    lived,
-    run,
-)
+from tests.simulator.steps import all_rows, land, lived, run
 from tests.simulator.world import MINUTE_US, START_US, World
 
 
@@ -84,10 +79,7 @@ def test_the_last_run_of_a_backfill_rebuilds(world: World):
     for _ in range(5):
         land(world, [("a", 0, 1)], 60)
     run(world, "counts")
-    start, complete = (
-        instant_of(START_US),
-        complete_until(world.lake, stream.name),
-    )
+    start, complete = instant_of(START_US), complete_until(world.lake, stream.name)
     assert complete is not None
     world.deploy("counts", "b")
     restate(world.engine, world.lake, stream, start, complete)

@@ -1,4 +1,4 @@
-"""Calls that fail in a stream that keeps dead letters, one example for each rule; and what still stops it."""
+"""Calls of a state function: those that fail, one example for each rule, and the last row of an update stream."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,6 +35,13 @@ class Said(NamedTuple):
     words: int
 
 
+RECORDS: dict[str, Any] = {
+    "key": "key",
+    "event": Word,
+    "state": Count,
+    "output": Said,
+    "output_mode": "append",
+}
 Acts = Callable[[Word | None, GroupState[Count]], Any]
 
 
@@ -48,8 +55,7 @@ def fold_of(act: Acts, **settings: Any) -> KeyedFold:
         yield Said(key, count.words)
         act(word, state)
 
-    known = {"key": "key", "event": Word, "state": Count, "output": Said, "output_mode": "append"}
-    fold = flat_map_groups_with_state(counting, **(known | settings))
+    fold = flat_map_groups_with_state(counting, **(RECORDS | settings))
     return replace(fold, on_error="dead_letter")
 
 
@@ -174,3 +180,81 @@ def test_texts_are_cut_to_bytes_that_are_text(text, size):
     shortened = cut(text, size)
     assert len(shortened.encode()) <= size
     assert shortened.endswith(CUT) or shortened.encode() == text.encode("utf-8", "backslashreplace")
+
+
+# What stops the fold, and what an update stream shows
+
+
+def fail_on_timeout(word: Word | None, state: GroupState[Count]) -> None:
+    if state.hasTimedOut:
+        raise KeyError("no such luck")
+    state.setTimeoutTimestamp(timestampUs=state.clock_us + 1_500_001)
+
+
+def fail_on_timer(word: Word | None, state: GroupState[Count]) -> None:
+    if state.timer:
+        raise KeyError("no such luck")
+    state.setTimer("expiry", timestampUs=state.clock_us + 1)
+
+
+@pytest.mark.parametrize(
+    ("act", "called", "cause"),
+    [
+        (lambda w, s: 1 / 0, "event at 1970-01-01T00:00:01.000000Z", ZeroDivisionError),
+        (fail_on_timeout, "timeout at 1970-01-01T00:00:02.500001Z", KeyError),
+        (fail_on_timer, "timer expiry at 1970-01-01T00:00:01.000001Z", KeyError),
+        (lambda w, s: s.setTimeoutDuration(1), "event", RuntimeError),
+        (lambda w, s: s.update(Count(1.5)), "event", TypeError),
+    ],
+)
+def test_an_error_names_stream_function_key_and_instant(act, called, cause):
+    fold = fold_of(act, timeout="EventTimeTimeout", timers=("expiry",), stream="my_stream")
+    with failed_call("my_stream", "counting", "'a'", called, cause=cause):
+        run(replace(fold, on_error="stop"), WORDS[0])
+
+
+def yields_after_updating(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
+    for word in words:
+        if state.exists:
+            state.update(Count(state.get.words + 1))
+        else:
+            state.update(Count(1))
+            yield Said(word.key, 1)
+
+
+def yields_before_updating(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
+    for word in words:
+        words = state.get.words + 1 if state.exists else 1
+        if words == 1:
+            yield Said(word.key, words)
+        state.update(Count(words))
+
+
+def yields_when_it_removes(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
+    for word in words:
+        if word.event_time_us == SECOND_US:
+            state.remove()
+            yield Said(word.key, 0)
+        else:
+            state.update(Count(2))
+
+
+@pytest.mark.parametrize("timeout", ["NoTimeout", "EventTimeTimeout"])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    "function", [yields_after_updating, yields_before_updating, yields_when_it_removes]
+)
+def test_an_update_function_need_not_yield_a_row_for_its_last_event(function, together, timeout):
+    """It must not depend on which events are complete together."""
+    fold = flat_map_groups_with_state(
+        lambda key, words, state: function(words, state),
+        **(RECORDS | {"output_mode": "update"}),
+        timeout=timeout,
+        project=lambda key, count: Said(key, count.words),
+    )
+    engine = LocalFold(fold, delay_us=0)
+    first, second = Word("a", SECOND_US), Word("a", 2 * SECOND_US)
+    for rows in stamp([[first, second]] if together else [[first], [second]]):
+        engine.run_batch(rows)
+    last = engine.emitted.rows[-1], engine.emitted.emitted_at_us[-1]
+    assert last == (Said("a", 2), 2 * SECOND_US)
