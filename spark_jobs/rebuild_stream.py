@@ -4,7 +4,7 @@
         [--options '{"buckets": 100, "partitions": 7, "until": "2026-01-05", "full_refresh": true}']
 
 The commit that replaces the table's rows is the switch to the new generation: until then readers
-see the old table (none where it is lost or cannot be read), and the stream's runs wait.
+see the old table (an empty one where it is lost or cannot be read), and the stream's runs wait.
 """
 
 import json
