@@ -36,11 +36,8 @@ def ship_project(context: SparkContext) -> None:
 
 def zip_project(project: Path, archive: Path) -> None:
     """Write the Python files of the project's packages into `archive`."""
-    files = {
-        file.relative_to(project): file
-        for package in PACKAGES
-        for file in (project / package).rglob("*.py")
-    }
+    ours = (file for package in PACKAGES for file in (project / package).rglob("*.py"))
+    files = {file.relative_to(project): file for file in ours}
     own = project / FOLDER  # which workers need not see
     found = (file for file in own.rglob("*.py") if file != own / "__init__.py")
     files |= {Path("include", "streams", file.relative_to(own)): file for file in found}

@@ -1,5 +1,6 @@
 """The commands that run streams, show their figures, and change state and tables."""
 
+import logging
 import os
 import sys
 from dataclasses import asdict
@@ -93,9 +94,8 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
         say(report)
     if lake.is_delta_table(lake.table(stream.name)):
         status, record = status_of(lake, stream)
-        if (
-            record["wrong"] or record["mismatch"]
-        ):  # even if nothing ran: the function may have changed
+        # Even if nothing ran: the function may have changed.
+        if record["wrong"] or record["mismatch"]:
             say(status)
     return DONE
 
@@ -160,6 +160,8 @@ def maintain(
     streams = all_streams() if name is None else (stream_named(name),)
     codes = [run_local.maintain(lake, stream, is_dry_run, is_compacted) for stream in streams]
     if name is None:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("table_maintenance").setLevel(logging.INFO)
         codes.append(maintain_tables(lake, is_dry_run))
     return max(codes, default=0, key=abs)
 

@@ -42,7 +42,9 @@ def test_a_lake_that_needs_nothing_starts_no_jvm_and_is_not_written(lake, jobs):
     assert not lake.is_delta_table(lake.ops("findings"))
 
 
-def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_code(lake, jobs):
+def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_code(
+    lake, jobs, caplog
+):
     fill_ops(lake)
     fill_quarantine(lake)
     write_deltalake(lake.bronze("signals"), pa.table({"n": [1]}))
@@ -51,6 +53,7 @@ def test_one_job_gets_all_tables_that_need_it_and_its_failure_is_in_the_exit_cod
     assert jobs == [("maintain_table", args)]
     assert len(DeltaTable(lake.ops("runs")).file_uris()) == 1
     assert read_ops(lake, "runs").num_rows == MANY
+    assert [each.name for each in caplog.records if "ops/runs" in each.getMessage()]
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(lake, capsys, jobs):
