@@ -1,4 +1,4 @@
-"""Where a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others.
+"""The places that a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others.
 
 The scheduler imports this at every parse, so it needs no package.
 """

@@ -93,7 +93,7 @@ dead_letters_to timestamp The last of both; null without any
 rows_duplicate bigint Rows that their key had folded before (deduplicate=), not folded again
 rows_in_most bigint Of rows_in, those of the bucket that had the most
 """,
-    "findings": """What a run or a check found that people should know, and what to do
+    "findings": """Findings of runs and checks that people should know, and what to do
 run_id string The run (ops/runs) that found it
 found_at timestamp When
 subject string The name of the source, stream or table it is about: of a stream `subject = 'user_counts'`
@@ -108,7 +108,7 @@ limit double The limit it was held against
 unit string Of figure and limit: bytes, files, versions, batches, rows, times, days
 action string What to do about it; null where detail says it
 """,
-    "figures": """What checks have measured of checkpoints
+    "figures": """Measurements of checkpoints by checks
 subject string The stream whose checkpoint was measured
 figure string checkpoint_bytes (a row for each part), files, or replay_versions: change logs that a start replays
 part string metadata, offsets, commits, sources, state/0/3 for a state partition, state for what is beside these

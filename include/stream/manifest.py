@@ -225,7 +225,7 @@ def valid_savepoints(
 def _holding_all(
     savepoints: Sequence[Savepoint], identity: StreamIdentity, bronze: BronzeVersion
 ) -> list[Savepoint]:
-    """The same for savepoints of any code."""
+    """Return the savepoints, of any code, that hold all events of bronze before their instants."""
     since_us = identity.since_us
     # A replay from before the initial state's instant would fold rows that are in that state.
     ours = [

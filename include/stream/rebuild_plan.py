@@ -178,7 +178,7 @@ class RebuildPlan(Replay):
 
     @property
     def dead_letters_from_us(self) -> int | None:
-        """The same for dead letters, each of its own instant also of an update table."""
+        """The first instant whose dead letters are replaced; None: all are."""
         return self.starting.until_us if self.starting.savepoint else None
 
     def record(self, run_id: str, savepoint: Savepoint) -> StreamRecord:
