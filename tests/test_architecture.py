@@ -132,13 +132,15 @@ def test_tables_are_read_through_the_file_system_of_arrow():
     """Through that of delta-rs, which is in Python, a process now and then aborted at its end."""
     reads = {"to_pyarrow_dataset", "to_pyarrow_table"}
     found = []
-    for folder in ("dags", "include", "spark_jobs"):
+    for folder in ("dags", "docs", "include", "spark_jobs"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in reads:
                     found.append((file, {keyword.arg for keyword in node.keywords}))
     assert found
     assert [file.name for file, given in found if "filesystem" not in given] == []
+    pages = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    assert [page.name for page in pages if any(f".{read}(" in page.read_text() for read in reads)] == []
 
 
 def test_no_name_of_a_test_holds_gzip(request: pytest.FixtureRequest):

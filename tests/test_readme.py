@@ -79,7 +79,7 @@ def test_tables_are_read_as_the_readme_says(tmp_path, monkeypatch):
         rows = rows.slice(1)
     read = example("import duckdb")
     assert read["top"].fetchall() == [("ann", 2)]
-    assert read["polars_frame"].to_dicts() == [{"user_id": "ann", "total_count": 2}]
+    assert read["counts"].to_dicts() == [{"user_id": "ann", "total_count": 2}]
 
 
 @pytest.mark.spark
