@@ -256,7 +256,7 @@ def _is_cut_off(opened: OpenStream, begun: int | None) -> bool:
         return True
     if dead_letters_number(lake, opened.name) > opened.record.dead_letters:
         return True  # dead letters that a killed job has replaced
-    return _is_unreported(opened) or opened.is_ahead
+    return _is_unreported(opened) or not is_complete(lake, opened.checkpoint)
 
 
 def _is_behind(opened: OpenStream, begun: int | None) -> bool:

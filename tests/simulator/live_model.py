@@ -4,7 +4,7 @@ The operator is the live engine's own, carried by `tests/engines/plain_operator.
 what Spark does: a batch is planned in the log of offsets, its state is written, the function of
 `foreachBatch` is called, and the batch is committed; a batch that was planned and not committed
 is run again, over the same rows and from the state before it. A run ends with a batch without
-data when the watermark has moved; one that was cut off before that does not make up for it.
+data when the watermark has moved; a run that was cut off before that leaves it to the next data.
 """
 
 from collections.abc import Iterable
