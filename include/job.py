@@ -127,7 +127,7 @@ def recorded_run(lake: Lake, job: str, subject: str, dag_run_id: str | None) -> 
         for name, value in record.items()
         if name.startswith(counted) and value is not None
     ]
-    log.info("%s", printable(f"{job} {subject}: {' '.join(counts)}"))
+    log.info("%s %s: %s", job, subject, " ".join(counts))
 
 
 def tell_progress(text: str) -> None:

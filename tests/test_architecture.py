@@ -140,7 +140,9 @@ def test_tables_are_read_through_the_file_system_of_arrow():
     assert found
     assert [file.name for file, given in found if "filesystem" not in given] == []
     pages = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
-    assert [page.name for page in pages if any(f".{read}(" in page.read_text() for read in reads)] == []
+    assert [
+        page.name for page in pages if any(f".{read}(" in page.read_text() for read in reads)
+    ] == []
 
 
 def test_no_name_of_a_test_holds_gzip(request: pytest.FixtureRequest):
