@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from include.ingest.ingest_log import Ingestion, Logged, read_log
+from include.ingest.ingest_log import Entry, Ingestion, Logged, read_log
 from include.lake.errors import LakeError
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
@@ -80,6 +80,7 @@ class Amendments(NamedTuple):
     """All amendments of a source's bronze, in order."""
 
     known: Sequence[Amendment]
+    log: Logged | None  # that has them
 
     @property
     def open(self) -> Amendment | None:
@@ -132,7 +133,9 @@ def amendments_in(logged: Logged | None, source: str) -> Amendments:
     for note in [] if logged is None else logged.notes():
         if AMENDMENT in note:
             notes.setdefault(note.pop(AMENDMENT), {}).update(note)
-    return Amendments([Amendment(source, number, **notes[number]) for number in sorted(notes)])
+    return Amendments(
+        [Amendment(source, number, **notes[number]) for number in sorted(notes)], logged
+    )
 
 
 def amendments_of(lake: Lake, source: str) -> Amendments:
@@ -169,7 +172,7 @@ def _begin(lake: Lake, source: Source, known: Mapping[str, Any]) -> Amendment:
 def note(lake: Lake, source: Source, amendment: Amendment, **known: Any) -> None:
     """Log what is known of an amendment by now: `amended`, `done_at`."""
     ingestion = Ingestion(lake, source)
-    ingestion.again(lambda: ingestion.commit_note({AMENDMENT: amendment.number} | known))
+    ingestion.again(lambda: ingestion.commit(Entry(note={AMENDMENT: amendment.number} | known)))
 
 
 def note_done(lake: Lake, source: Source, amendment: Amendment) -> None:

@@ -222,9 +222,6 @@ class Ingestion:
         if self._log.version > version:  # by that, or by another job, with batches of its own
             self._read_log()
 
-    def commit_note(self, note: Mapping[str, Any]) -> None:
-        self.commit(Entry(note=note))
-
     def commit_rows(
         self, before: SourceWatermark, after: SourceWatermark, rows: pa.Table, **note: Any
     ) -> None:
@@ -306,13 +303,13 @@ def has_to_replay(lake: Lake, source: Source) -> bool:
     return False
 
 
-def how_bronze_changed(lake: Lake, source: str) -> str | None:
+def how_bronze_changed(lake: Lake, source: str, logged: Logged | None) -> str | None:
     """A sentence on what others have done to bronze; None when nothing, or it is not there."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None
     try:
-        bronze, logged = Table(lake, path, open_table(path)), read_log(lake, source)
+        bronze = Table.read(lake, path)
         if logged is None:
             bronze.record()
         else:
@@ -322,9 +319,9 @@ def how_bronze_changed(lake: Lake, source: str) -> str | None:
     return None
 
 
-def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
+def refuse_changed_bronze(lake: Lake, source: str, logged: Logged | None, who: str) -> None:
     """Raise LakeError, for `who`, where bronze is not what our jobs have made it."""
-    if (changed := how_bronze_changed(lake, source)) is not None:
+    if (changed := how_bronze_changed(lake, source, logged)) is not None:
         raise of_other_times(lake.bronze(source), f"{changed}, and {who} makes nothing of it")
 
 

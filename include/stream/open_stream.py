@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
-from include.ingest.amendments import amendments_of
+from include.ingest.amendments import Amendments, amendments_of
 from include.ingest.ingest_log import KEEPALIVE, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions
@@ -20,7 +20,7 @@ from include.lake.errors import LakeError, how_to_mend
 from include.lake.generations import GenerationRow, Generations, is_rebuilt, read_generations
 from include.lake.ops import runs_of
 from include.lake.paths import Lake
-from include.lake.table import record_of
+from include.lake.table import of_other_times, record_of
 from include.settings import MIB, Stream
 from include.stream.bronze import needed_commit
 from include.stream.checkpoint import (
@@ -95,6 +95,11 @@ class OpenStream:
         return identity_of(self.lake, self.stream, self.generations)
 
     @cached_property
+    def amendments(self) -> Amendments:
+        """The amendments of its source, with the ingest log."""
+        return amendments_of(self.lake, self.source)
+
+    @cached_property
     def mismatch(self) -> str | None:
         """The reason why the record in the table's log does not hold; None: it does."""
         return _mismatch(self)
@@ -113,8 +118,8 @@ class OpenStream:
 
     def refuse_run(self) -> None:
         """LakeError when an erasure, a watermark set back or others' changes keep its state."""
-        amendments_of(self.lake, self.source).refuse_state(self.name, self.row)
-        refuse_changed_bronze(self.lake, self.source, self.name)
+        self.amendments.refuse_state(self.name, self.row)
+        refuse_changed_bronze(self.lake, self.source, self.amendments.log, who=self.name)
 
     def refuse_other_checkpoint(self) -> None:
         """Raise LakeError when no batch may follow on the checkpoint, or the record does not hold.
@@ -140,13 +145,10 @@ class OpenStream:
             raise self._of_other_times(f"{bronze} lacks version {read}, which was read")
 
     def _of_other_times(self, reason: str) -> LakeError:
-        mend = how_to_mend(f"checkpoints/{self.name}")
-        return LakeError(
-            f"what {self.name} is made of is of different times, or others have changed it: {reason}. "
-            f"Nothing was done. To mend it: {mend.words}",
-            code="of_other_times",
-            subject=self.name,
-            command=mend.command,
+        path = f"checkpoints/{self.name}"
+        said = f"what {self.name} is made of is of different times, or others have changed it: {reason}"
+        return of_other_times(
+            path, f"{said}. Nothing was done. To mend it: {how_to_mend(path).words}"
         )
 
     @property

@@ -11,8 +11,8 @@ from typing import Any
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
 from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
-from include.ingest.amendments import amendments_of
-from include.ingest.ingest_log import refuse_changed_bronze
+from include.ingest.amendments import amendments_in
+from include.ingest.ingest_log import read_log, refuse_changed_bronze
 from include.lake.delta_log import open_table, why_unreadable
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, has_written
@@ -237,8 +237,9 @@ class RebuildPlan(Replay):
 
 def plan_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
     """Plan a rebuild; LakeError while bronze is being amended, or when others have changed it."""
-    amendments_of(lake, stream.source).refuse_before_amended(f"a rebuild of {stream.name}")
-    refuse_changed_bronze(lake, stream.source, f"a rebuild of {stream.name}")
+    logged, who = read_log(lake, stream.source), f"a rebuild of {stream.name}"
+    amendments_in(logged, stream.source).refuse_before_amended(who)
+    refuse_changed_bronze(lake, stream.source, logged, who)
     return plan_later_rebuild(lake, stream, options)
 
 

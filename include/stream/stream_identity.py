@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
@@ -141,12 +142,18 @@ def _modules(name: str) -> dict[str, str]:
         module = waiting.pop()
         file = None if module in found else _file_of(module)
         if file is not None:
-            tree = only_code(file.read_bytes())
-            tree = _without_entry(tree) if module == name else tree
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
-            waiting += [other for other in _imported(package, tree) if _is_of_streams(other)]
-            found[module] = ast.unparse(tree)
+            found[module], imported = _parsed(file.read_bytes(), package, module == name)
+            waiting += [other for other in imported if f"{other}.".startswith(f"{STREAMS}.")]
     return found
+
+
+@lru_cache(maxsize=100)  # most of a status is this
+def _parsed(source: bytes, package: str, has_entry: bool) -> tuple[str, list[str]]:
+    """A module's code, and the modules that it imports."""
+    tree = only_code(source)
+    tree = _without_entry(tree) if has_entry else tree
+    return ast.unparse(tree), list(_imported(package, tree))
 
 
 def _imported(package: str, tree: ast.Module) -> Iterator[str]:
@@ -158,10 +165,6 @@ def _imported(package: str, tree: ast.Module) -> Iterator[str]:
             base = resolve_name("." * node.level + (node.module or ""), package)
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _is_of_streams(module: str) -> bool:
-    return f"{module}.".startswith(f"{STREAMS}.")
 
 
 def _file_of(module: str) -> Path | None:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from include.catalogue import FINDINGS
 from include.fold.admission import instant_of, micros_of
 from include.fold.group_state import GroupStateTimeout
-from include.ingest.amendments import amendments_of
+from include.ingest.amendments import Amendment
 from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
@@ -150,17 +150,18 @@ def judge(
     lake: Lake,
     entries: Sequence[RecordEntry],
     identity: StreamIdentity,
-    reset_us: int | None = None,
+    set_back: Amendment | None = None,
     read_late: ReadLate | None = None,
 ) -> TableStatus:
     """Judge a table whose record has these entries by today's `identity`.
 
-    `reset_us`: the `ingested_at` from which on rows follow a source watermark that was set back.
+    `set_back`: a source watermark set back that the table's state does not know of.
     """
     newest = newest_own(entries)
     if newest is None:
         return TableStatus(None, (), None)
     accepted = _accepted(entries, identity.code)
+    reset_us = None if set_back is None else set_back.amended
     judged = _Judge(lake, identity, accepted, reset_us, read_late or late_groups)
     spans: list[Span] = []
     at_us = BEGINNING_US
@@ -437,11 +438,11 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
 
 
 def _status(opened: OpenStream, table_status: TableStatus) -> StreamStatus:
-    erasure = amendments_of(opened.lake, opened.source).unfinished_erasure(opened.row)
+    erasure = opened.amendments.unfinished_erasure(opened.row)
     return StreamStatus(
         opened,
         table_status,
-        bronze_changed=how_bronze_changed(opened.lake, opened.source),
+        bronze_changed=how_bronze_changed(opened.lake, opened.source, opened.amendments.log),
         unfinished=None if erasure is None else erasure.unfinished(opened.name).message,
     )
 
@@ -450,27 +451,20 @@ def judged(
     opened: OpenStream, identity: StreamIdentity, read_late: ReadLate | None = None
 ) -> TableStatus:
     """Judge the stream's table by `identity`; LakeError when bronze cannot be read."""
-    if opened.lake.is_delta_table(bronze := opened.lake.bronze(identity.source)):
-        open_table(bronze)
-    table_status = judge(opened.lake, opened.record.entries, identity, _reset_us(opened), read_late)
-    return _ahead(table_status) if opened.is_ahead else table_status
-
-
-def dead_letters_status(opened: OpenStream, identity: StreamIdentity) -> TableStatus:
-    """Judge the stream's dead letters, each of its own instant also for an update table."""
-    as_append = replace(identity, output_mode="append")
-    return judge(opened.lake, opened.record.entries, as_append, _reset_us(opened))
-
-
-def _ahead(table_status: TableStatus) -> TableStatus:
-    """The verdict on an update table that shows some keys as of a later instant than others."""
-    if table_status.until_us is None:
+    set_back = opened.amendments.unknown_set_watermark(opened.row)
+    table_status = judge(opened.lake, opened.record.entries, identity, set_back, read_late)
+    if table_status.until_us is None or not opened.is_ahead:
         return table_status
     span = Span(BEGINNING_US, table_status.until_us, "cut off")
     return replace(table_status, spans=table_status.wrong or (span,))
 
 
-def _reset_us(opened: OpenStream) -> int | None:
-    """The `ingested_at` since which bronze goes by a watermark set back that the state does not know of."""
-    amendment = amendments_of(opened.lake, opened.source).unknown_set_watermark(opened.row)
-    return None if amendment is None else amendment.amended
+def dead_letters_status(opened: OpenStream, identity: StreamIdentity) -> TableStatus:
+    """Judge the stream's dead letters, each of its own instant also for an update table."""
+    as_append = replace(identity, output_mode="append")
+    return judge(
+        opened.lake,
+        opened.record.entries,
+        as_append,
+        opened.amendments.unknown_set_watermark(opened.row),
+    )
