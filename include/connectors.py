@@ -1,4 +1,5 @@
-"""The places that a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others.
+"""The places that a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others, the
+table of a stream.
 
 The scheduler imports this at every parse, so it needs no package.
 """
@@ -195,7 +196,26 @@ class DeltaTable:
         """Accept any path: a table may have any column."""
 
 
-Connector = KafkaTopic | DeltaTable  # the settings; include/ingest has a SourceConnector for each
+@dataclass(frozen=True)
+class StreamTable:
+    """The append table of another stream: each row that it emits is an event, at `emitted_at`."""
+
+    stream: str  # its name
+
+    def __post_init__(self) -> None:
+        check("stream table", ("stream", bool(self.stream.strip()), "is empty"))
+
+    @property
+    def place(self) -> str:
+        """The table as messages name it."""
+        return f"the table of {self.stream}"
+
+    def check_paths(self, source: str, paths: Iterable[str]) -> None:
+        """Accept any path: the registry knows the table's columns."""
+
+
+# The settings; include/ingest has a SourceConnector for each.
+Connector = KafkaTopic | DeltaTable | StreamTable
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 

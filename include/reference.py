@@ -11,7 +11,15 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 
 from include.catalogue import FINDINGS
-from include.connectors import Csv, DeltaTable, KafkaTopic, SchemaRegistry, Secured, Times
+from include.connectors import (
+    Csv,
+    DeltaTable,
+    KafkaTopic,
+    SchemaRegistry,
+    Secured,
+    StreamTable,
+    Times,
+)
 from include.fold.definition import EMITTED_AT, EMITTED_DATE, Deduplicate, KeyedFold
 from include.fold.product_table import EMITTED_AT_COMMENTS
 from include.ingest import ingest_log as log_rows
@@ -45,6 +53,7 @@ DECLARED: dict[type, str] = {
     SchemaRegistry: "`schema_registry=` of a topic.",
     Secured: "A topic and a schema registry have these as well.",
     DeltaTable: "`connector=` of a source.",
+    StreamTable: "`connector=` of a source.",
 }
 TOPIC = KafkaTopic(servers="any", topic="any")
 ANY_SOURCE = Source(name="any", time_field="time_field", fields=(), comment="", connector=TOPIC)

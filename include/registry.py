@@ -14,7 +14,7 @@ import include.streams
 from include.fold.records import DefinitionError
 from include.lake.errors import SettingsError
 from include.settings import AS_SOURCE, Source, Stream
-from include.stream_definition import check_stream
+from include.stream_definition import check_stream, source_of_outputs
 from include.streams import sources
 from include.text_table import did_you_mean
 
@@ -44,6 +44,8 @@ def declared() -> Declared:
             found.streams.append(_stream(name))
         except SettingsError as error:
             found.wrong.append(str(error))
+    wrong = (each for each in map(_sound, source_names()) if isinstance(each, str))
+    found.wrong.extend(each for each in wrong if each not in found.wrong)
     return found
 
 
@@ -64,6 +66,7 @@ def _stream(name: str) -> Stream:
         raise SettingsError(
             f"{file} must declare STREAM = Stream(...); see the README", subject=file
         )
+    _refuse_cycle(name)
     title = declared.title or (module.__doc__ or name).splitlines()[0]
     source = source_named(declared.source)
     stream = replace(declared, name=name, title=title)
@@ -84,12 +87,30 @@ def source_named(name: str) -> Source:
         raise SettingsError(
             unknown("source", name, sorted(source_names())), code="unknown_source", subject=name
         )
-    return found[0]
+    return found[0] if found[0].parent is None else _with_columns(found[0], found[0].parent)
+
+
+def _with_columns(source: Source, parent: str) -> Source:
+    """Return a source of a stream's table with the columns of that as its fields."""
+    if parent not in _files():
+        said = f"source {source.name}: {unknown('stream', parent, stream_names())}"
+        raise SettingsError(said, code="unknown_stream", subject=parent)
+    return source_of_outputs(source, stream_named(parent))
 
 
 def all_sources() -> tuple[Source, ...]:
-    """Return all sources, in the order of `sources.py`."""
-    return tuple(source_named(source.name) for source in sources.SOURCES)
+    """Return all sources, in the order of `sources.py`; without those of a stream whose file is wrong."""
+    return tuple(found for found in map(_sound, source_names()) if not isinstance(found, str))
+
+
+def _sound(name: str) -> Source | str:
+    """Return a source; of one of a stream's table that is wrong, why: it must not stop the others."""
+    try:
+        return source_named(name)
+    except SettingsError as error:
+        if any(source.name == name and source.parent is None for source in sources.SOURCES):
+            raise
+        return str(error)
 
 
 def source_names() -> list[str]:
@@ -100,6 +121,44 @@ def source_names() -> list[str]:
 def streams_of(source: str) -> Iterator[Stream]:
     """Return the streams that read a source."""
     return (stream for stream in all_streams() if stream.source == source)
+
+
+def parents_of(stream: str) -> tuple[str, ...]:
+    """Return the streams whose tables a stream reads, as declared; of a wrong file none."""
+    if stream not in _files():
+        return ()
+    try:
+        declared = getattr(_module(stream), "STREAM", None)
+    except SettingsError:
+        return ()
+    named = (
+        source for source in sources.SOURCES if source.name == getattr(declared, "source", None)
+    )
+    return tuple(source.parent for source in named if source.parent is not None)
+
+
+def ancestors_of(stream: str) -> tuple[str, ...]:
+    """Return the streams before a stream, the nearest first; one that is in a cycle is among its own."""
+    found, waiting = list[str](), [*parents_of(stream)]
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found.append(name)
+            waiting += parents_of(name)
+    return tuple(found)
+
+
+def descendants_of(stream: str) -> tuple[str, ...]:
+    """Return the streams behind a stream's table, each behind all that it reads."""
+    behind = [name for name in stream_names() if stream in ancestors_of(name)]
+    return tuple(sorted(behind, key=lambda name: (len(ancestors_of(name)), name)))
+
+
+def _refuse_cycle(stream: str) -> None:
+    for name in (stream, *ancestors_of(stream)):
+        if name in (before := ancestors_of(name)):
+            said = f"stream {name} reads a table that is made of its own: {' of '.join(before)}"
+            raise SettingsError(said, subject=name)
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:

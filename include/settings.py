@@ -11,12 +11,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from include.connectors import A_SECOND, ISO, USUAL_CSV, Connector, Rule, check, one_of
+from include.connectors import (
+    A_SECOND,
+    ISO,
+    USUAL_CSV,
+    Connector,
+    Rule,
+    StreamTable,
+    check,
+    one_of,
+)
 from include.connectors import PROJECT as PROJECT
 from include.connectors import Csv as Csv
 from include.connectors import Times as Times
+from include.fold.definition import EMITTED_AT, KeyedFold, MigrateState
 from include.fold.definition import Deduplicate as Deduplicate
-from include.fold.definition import KeyedFold, MigrateState
 from include.fold.records import SqlTypeError, sql_type
 from include.lake.errors import SettingsError, StatefulError
 
@@ -186,10 +195,14 @@ class Source:
     """A kind of event that producers land, and the rules by which rows are admitted."""
 
     name: str  # lower case letters, digits and _
-    time_field: str  # name or path of the event's time in the landed row: event_time in bronze
-    fields: tuple[Field, ...]  # all others, in the order of bronze's columns
     comment: str  # of the table bronze/<source>
-    # Where rows come from: a KafkaTopic or a DeltaTable. None: files in landing/<source>.
+    # Name or path of the event's time in the landed row: event_time in bronze. Of a StreamTable it
+    # is emitted_at, and is not given.
+    time_field: str = ""
+    # All others, in the order of bronze's columns. Of a StreamTable (): all columns of its outputs.
+    fields: tuple[Field, ...] = ()
+    # Where rows come from: a KafkaTopic, a DeltaTable or a StreamTable. None: files in
+    # landing/<source>.
     connector: Connector | None = None
     times: Times = ISO  # how producers write the time field, and timestamps
     csv: Csv = USUAL_CSV  # how they write CSV
@@ -231,9 +244,10 @@ class Source:
         lower = [name.lower() for name in names]
         twice = [name for name in names if lower.count(name.lower()) > 1]
         groups = [f.name for f in self.fields if f.required and f.type in GROUP_TYPES]
-        known_by = self.deduplicate.names if self.deduplicate else ()
+        known_by = self.deduplicate.names if self.deduplicate and self.fields else ()
         check(
             f"source {self.name}",
+            *self._rules_of_parent(),
             (
                 "watermark_per",
                 self.watermark_per in (None, FOLDER, *groups),
@@ -271,6 +285,24 @@ class Source:
         if self.connector is not None:
             paths = (self.time_field, *(field.landed for field in self.fields))
             self.connector.check_paths(self.name, paths)
+
+    @property
+    def parent(self) -> str | None:
+        """The stream whose table it is of, if it is of one."""
+        return self.connector.stream if isinstance(self.connector, StreamTable) else None
+
+    def _rules_of_parent(self) -> Iterator[Rule]:
+        if self.parent is None:
+            yield "time_field", bool(self.time_field), "must be given"
+            return
+        clock = f"must be None: its watermark is until when {self.parent} is complete"
+        yield (
+            "time_field",
+            self.time_field in ("", EMITTED_AT),
+            f"must be {EMITTED_AT}, or left out",
+        )
+        yield "heartbeat_delay", self.heartbeat_delay is None, clock
+        yield "watermark_per", self.watermark_per is None, clock
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from typing import Any
 from croniter import croniter
 
 from include.fold.definition import (
+    EMITTED_AT,
     EVENT_TIME_US,
     INGESTED_AT_US,
     Definition,
@@ -25,7 +26,7 @@ from include.fold.definition import (
 )
 from include.fold.records import DefinitionError, sql_type
 from include.lake.errors import SettingsError
-from include.settings import AS_SOURCE, MILLISECOND, Source, Stream
+from include.settings import AS_SOURCE, MILLISECOND, Field, Source, Stream
 
 # Types whose repr is whole and the same in each process.
 WHOLE = (bytes, Decimal, date, time, tzinfo, type)
@@ -102,8 +103,56 @@ def check_stream(stream: Stream, source: Source) -> None:
     if is_random or not croniter.is_valid(stream.schedule):
         raise _wrong(stream.name, "schedule", f"must be a cron expression, not {stream.schedule!r}")
     fold = load_definition(stream).fold
+    _check_parent(stream, fold, source)
     _check_events(fold, source)
     _settings(stream, fold)  # raises for what cannot be written as text
+
+
+def _check_parent(stream: Stream, fold: KeyedFold, source: Source) -> None:
+    """Raise SettingsError for what a stream of another one's table cannot be."""
+    if source.parent is None:
+        return
+    if fold.in_processing_time:
+        said = (
+            f"is processing time, but rows of {source.parent} are known by when they were emitted"
+        )
+        raise _wrong(stream.name, "timeout", said)
+    if stream.watermark_delay:
+        said = f"must be 0: it is complete until the same instant as {source.parent}"
+        raise _wrong(stream.name, "watermark_delay", said)
+
+
+def source_of_outputs(source: Source, parent: Stream) -> Source:
+    """Return a source of `parent`'s table with its columns as fields, or those that it declares.
+
+    Raises SettingsError for a table that is updated, and for a field that is no such column.
+    """
+    definition, said = load_definition(parent), f"source {source.name}"
+    if definition.fold.output_mode == "update":
+        said += f": {parent.name} updates its table, and only rows that are appended are events"
+        raise SettingsError(said, subject=parent.name)
+    columns = [
+        Field(
+            name=column.name,
+            type=column.kind,
+            comment=definition.comments[column.name],
+            required=not column.nullable,
+        )
+        for column in definition.fold.output_columns
+    ]
+    known = {column.name: column for column in columns}
+    for field in source.fields:
+        has = known.get(field.landed)
+        if has is None:
+            raise SettingsError(
+                f"{said}: {parent.name} emits no {field.landed}, but {', '.join(known)}",
+                subject=field.landed,
+            )
+        if (has.type, has.required) != (field.type, field.required):
+            nullable = "" if has.required else ", required=False"
+            said += f": {field.landed} is {has.type}{nullable} in the table of {parent.name}"
+            raise SettingsError(said, subject=field.landed)
+    return replace(source, time_field=EMITTED_AT, fields=source.fields or tuple(columns))
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from airflow.sdk import Asset
 
 import include.streams
+from include.connectors import StreamTable
 from include.fold.definition import Definition
 from include.settings import Source, Stream
 from include.stream_definition import load_definition
@@ -30,6 +31,9 @@ def ops_asset(lake: str) -> Asset:
 
 def source_asset(source: Source, lake: str) -> Asset:
     """The Asset of a source's files, topic or table; a Dag that fills it may have it as an outlet."""
+    if isinstance(source.connector, StreamTable):  # one URI is that of one Asset
+        parent = source.connector.stream
+        return Asset(name=parent, uri=as_uri(f"{lake}/tables/{parent}"))
     place = f"{lake}/landing/{source.name}" if source.connector is None else source.connector.uri
     return Asset(name=f"source/{source.name}", uri=as_uri(place))
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pyarrow.compute as pc
 
 from include.amend.erase_rows import ErasedKey, KeyRows, files_in_landing, find_rows, mentions
+from include.connectors import DeltaTable
 from include.fold.admission import LAST_INSTANT_US, US_PER_MS, micros_of
 from include.ingest.amendments import (
     ERASURE,
@@ -181,7 +182,7 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
     for other in all_sources():
-        uri = other.connector.uri if other.connector else ""
+        uri = other.connector.uri if isinstance(other.connector, DeltaTable) else ""
         read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))
         if other.name != source.name and set(key.values) & {field.name for field in other.fields}:
             yield f"{other.name}, with a field of that name"

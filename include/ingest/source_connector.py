@@ -35,7 +35,7 @@ from include.ingest.landed_values import UnreadableFileError
 from include.ingest.parse_files import outcomes_of_content
 from include.job import nothing_running
 from include.lake.delta_log import is_there, move_aside
-from include.lake.errors import OF_SOURCE, LakeError
+from include.lake.errors import OF_SOURCE, LakeError, SettingsError
 from include.lake.ops import record_findings
 from include.lake.paths import Lake
 from include.registry import streams_of
@@ -54,6 +54,9 @@ def connector_of(lake: Lake, source: Source) -> SourceConnector:
         from include.ingest.delta_versions import TableConnector
 
         return TableConnector(source, source.connector)
+    if source.parent is not None:
+        said = f"source {source.name}: the table of a stream can be declared, but is not read yet"
+        raise SettingsError(said, subject="connector")
     return LandedFiles(lake, source)
 
 
