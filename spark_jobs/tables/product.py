@@ -270,7 +270,7 @@ class Product:
         """Replace the rows from one instant on and before another by those emitted, in one commit; return the
         numbers of rows before and after. None: no bound, as for an update table.
 
-        When few rows differ, these alone are merged. `is_recreated`: whatever others have changed. Where no
+        When few rows differ, and no column has maps, these alone are merged. `is_recreated`: whatever others have changed. Where no
         row can stay, the table gets new columns.
         """
         self._follow(is_recreated)
@@ -281,7 +281,8 @@ class Product:
         known = () if is_whole else old.columns
         new_columns = [field for field in self._documented if field.name not in known]
         check_held()
-        if new_columns:
+        # Spark groups by a map with its nulls as 0, and compares none in the condition of a MERGE.
+        if new_columns or "map<" in str(rows.dtypes):
             before, after = old.where(within).count(), rows.count()
         else:
             balance = _balance(old.where(within).select(rows.columns), rows)
@@ -289,9 +290,7 @@ class Product:
             if not changed:  # of nothing for nothing Spark makes no commit
                 self._table.commit([], record)
                 return before, after
-            # In the condition of a MERGE Spark compares no maps.
-            is_merged = not (is_recreated or "map<" in str(rows.dtypes))
-            if is_merged and changed <= before * FEW:
+            if not is_recreated and changed <= before * FEW:
                 self._merge_changed(balance, within, record)
                 return before, after
         text = self._table.text(record, self._plain if is_whole else None)

@@ -131,6 +131,24 @@ def test_where_few_rows_change_the_change_feed_has_those_alone(spark, lake, mode
     assert rows_in(table) == Counter(new[30:])
 
 
+class Mapped(NamedTuple):
+    key: str
+    sums: dict[str, int | None]
+
+
+@pytest.mark.spark
+def test_a_null_in_a_map_is_replaced_by_0(spark, lake):
+    """Spark takes one for the other where it groups by maps, or fails."""
+    fold = fold_of("append", Mapped)
+    table = product_table(spark, lake, fold)
+    old = outputs_table(fold, Emitted([Mapped("k", {"a": None})], [5], []))
+    table.write_once(old, "named/1", 0, {})
+    new = frame(spark, fold, [(Mapped("k", {"a": 0}), 5)])
+    assert table.replace(new, {}) == (1, 1)
+    (row,) = DeltaTable(table.path).to_pyarrow_table(columns=["key", "sums"]).to_pylist()
+    assert row == {"key": "k", "sums": [("a", 0)]}
+
+
 class Long(NamedTuple):
     key: str
     more: str | None
