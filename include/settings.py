@@ -368,6 +368,16 @@ def default_lake() -> str:
     return absolute_lake(os.environ.get("LAKE") or str(PROJECT / "lake"))
 
 
+DEPLOY, APPROVE = "DEPLOY", "approve"
+
+
+def is_approval_needed() -> bool:
+    """Return whether DEPLOY says that code waits for an approval; SettingsError for another value."""
+    said = os.environ.get(DEPLOY, "")
+    check("the environment", (DEPLOY, said in ("", APPROVE), f"must be {APPROVE}, or not set"))
+    return said == APPROVE
+
+
 def absolute_lake(lake: str) -> str:
     """Return `lake` as a URI or an absolute path: jobs and Airflow have other working directories."""
     return lake if "://" in lake else str(Path(lake).expanduser().absolute())

@@ -18,7 +18,8 @@ from include.lake.dead_letters import put_back_dead_letters
 from include.lake.delta_log import move_aside, why_unreadable
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.settings import Stream
+from include.settings import Stream, is_approval_needed
+from include.stream.approvals import refuse_unapproved
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
 from spark_jobs.engines.live_batch import DataChecks
@@ -97,6 +98,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
 def main() -> None:
     args = parse_args()
     with stream_job(JOB, args) as (spark, lake, stream):
+        if is_approval_needed():  # an amendment does not wait
+            refuse_unapproved(open_stream(lake, stream), is_run=False)
         options = RebuildOptions.of(json.loads(args.options))
         rebuild(SparkEngine(spark), lake, stream, options, args.dag_run_id)
 

@@ -18,7 +18,8 @@ from include.job import PATIENCE, RunRecord, job_parser, recorded_run
 from include.lake.dead_letters import put_back_dead_letters
 from include.lake.lease import hold_lease
 from include.lake.paths import Lake
-from include.settings import Stream
+from include.settings import Stream, is_approval_needed
+from include.stream.approvals import refuse_unapproved
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.restate_plan import plan_restate
 from include.stream.status_report import status_of
@@ -80,6 +81,8 @@ def main() -> None:
     args = parse_args()
     start, until = parse_instant("--from", args.start), parse_instant("--until", args.until)
     with stream_job(JOB, args) as (spark, lake, stream):
+        if is_approval_needed():
+            refuse_unapproved(open_stream(lake, stream), is_run=False)
         engine = SparkEngine(spark)
         restate(engine, lake, stream, start=start, until=until, dag_run_id=args.dag_run_id)
 

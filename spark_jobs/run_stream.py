@@ -30,8 +30,9 @@ from include.lake.ops import append_ops, record_findings
 from include.lake.paths import Lake
 from include.maintain.tune_rocksdb import memory_of, run_settings, session_conf
 from include.registry import declared, source_named
-from include.settings import Stream
+from include.settings import Stream, is_approval_needed
 from include.spark.conf import COMPACTING
+from include.stream.approvals import refuse_unapproved
 from include.stream.bronze import needed_commit, refuse_cut_off, refuse_no_bronze
 from include.stream.checkpoint import is_complete, newest_begun, newest_committed
 from include.stream.manifest import SavepointError, refuse_damaged, savepoints_of
@@ -151,6 +152,8 @@ def drain_stream(
     opened.refuse_other_checkpoint()
     if opened.row is not None:
         refuse_cut_off(lake, opened.generations, stream.source)
+    if is_approval_needed():
+        refuse_unapproved(opened, is_run=True)
     refuse_new_code(known, stream, opened.identity.code)
     refuse_unreadable_events(opened)
     start = plan_start(engine, opened)

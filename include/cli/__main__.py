@@ -9,7 +9,7 @@ import typer
 from include.streams import FOLDER
 
 # Each registers its commands, in the order of --help.
-FILES = ("commands", "author")
+FILES = ("commands", "deploy", "author")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,6 +28,7 @@ from include.spark.submit import say
 from include.text_table import printable
 
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
+CHECKED = (3, 4)  # of `plan --check`
 # Of the lake or the machine; their own message is enough.
 FAILURES = (OSError, DeltaError)
 
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     # A job may end with any code, or with minus a signal's number.
-    return code if code in (DONE, REFUSED, INTERRUPTED) else FAILED
+    return code if code in (DONE, REFUSED, *CHECKED, INTERRUPTED) else FAILED
 
 
 def _refused(error: StatefulError, given: Sequence[str]) -> int:

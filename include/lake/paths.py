@@ -37,6 +37,7 @@ class Lake:
     dead_letters = _below("dead_letters")
     savepoints = _below("savepoints")
     initial_state = _below("initial_state")
+    approval = _below("approvals")  # of a plan
     ops = _below("ops")
 
     def initial_state_file(self, stream: str) -> str:

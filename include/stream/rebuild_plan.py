@@ -59,6 +59,11 @@ class RebuildOptions:
         """Return the options as JSON."""
         return json.dumps(asdict(self), default=datetime.isoformat)
 
+    def arguments(self) -> str:
+        """Return the options as the command line takes them, each behind a space."""
+        given = ((name.replace("_", "-"), of) for name, of in asdict(self).items() if of)
+        return "".join(f" --{name}" + ("" if of is True else f" {of}") for name, of in given)
+
 
 def _starting_savepoint(
     opened: OpenStream,

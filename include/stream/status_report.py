@@ -1,7 +1,7 @@
 """`./stateful status`: the verdict, what has changed, and the one command that mends it."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,13 +11,17 @@ from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
 from include.stream.manifest import mapped_savepoint, until_of
-from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
-from include.stream.stream_identity import what_changed
+from include.stream.open_stream import OpenStream
+from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
+from include.stream.record import rows_unread
+from include.stream.stream_identity import CALLED, what_changed
 from include.stream.stream_status import (
+    ReadLate,
     Span,
     StreamStatus,
     dead_letters_status,
     known_instant,
+    late_groups,
     stream_status,
 )
 from include.text_table import counted
@@ -31,6 +35,7 @@ class NextCommand:
     rows: int | None = None
     seconds: float | None = None
     why: str | None = None  # why there is no plan
+    start: str | None = None  # where a replay begins: a savepoint, or the beginning
 
     def text(self) -> str:
         """Return the command and its estimate for a terminal."""
@@ -47,7 +52,7 @@ def status_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
     status = stream_status(lake, stream)
     opened = status.opened
     changed = what_changed(lake, opened.stream, opened.generations)
-    mend = next_command(status, is_changed=bool(changed))
+    mend = next_command(status, changed)
     lines = [f"{stream.name} {status.text()}"]
     if changed:
         lines.append(f"changed since its state was made: {', '.join(changed)}")
@@ -66,28 +71,80 @@ def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 
 
-def next_command(status: StreamStatus, is_changed: bool) -> NextCommand | None:
-    """The command that makes a table and its live state right by today's file; None: they are."""
+def next_command(
+    status: StreamStatus, changed: Sequence[str], read_late: ReadLate = late_groups
+) -> NextCommand | None:
+    """The command that makes a table and its live state right by today's file; None: they are.
+
+    `changed`: the parts of the file that the state was not made by.
+    """
     opened, name = status.opened, status.opened.name
-    if opened.row is None and status.doubt is None:
-        return NextCommand(f"./stateful stream {name}")
-    if status.is_right and status.live_is_right and not is_changed:
-        return None
     if status.bronze_changed is not None:
         mend = how_to_mend(f"bronze/{opened.source}")
         return NextCommand(mend.command, why=status.bronze_changed)
-    is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
-    full_refresh = is_mapped and bool(status.table_status.wrong)
+    if _needs_run(status, changed, read_late):
+        return NextCommand(f"./stateful stream {name}", _rows_unread(opened))
+    if status.is_right and status.live_is_right and not changed:
+        return None
     try:
-        plan = plan_rebuild(opened.lake, opened.declared, RebuildOptions(full_refresh=full_refresh))
+        plan, options = _planned_rebuild(status, changed)
     except StatefulError as error:
         return NextCommand(error.command, why=error.message)
-    option = " --full-refresh" if full_refresh else ""
+    option = options.arguments()
     return NextCommand(
         f"./stateful rebuild {name}{option} --apply",
         plan.events - plan.starting.events,
         plan.estimated_seconds,
+        start=plan.starting.text(),
     )
+
+
+def _needs_run(status: StreamStatus, changed: Sequence[str], read_late: ReadLate) -> bool:
+    """True if a run makes the table right: the first, unless it would leave rows of bronze out as
+    late; or the one after a run that was cut off."""
+    opened, identity = status.opened, status.opened.identity
+    if status.doubt is not None:
+        return False
+    if opened.row is None:
+        if identity.time_column == "ingested_at":
+            return True  # no row is late
+        since_us = identity.since_us
+        return not read_late(opened.lake, opened.source, identity.delay_us, since_us, None)
+    reasons = {span.reason for span in status.table_status.wrong}
+    if changed or reasons != {"cut off"}:
+        return False
+    try:
+        opened.refuse_other_checkpoint()
+    except StatefulError:
+        return False
+    return True
+
+
+def _rows_unread(opened: OpenStream) -> int | None:
+    if not opened.lake.is_delta_table(opened.lake.bronze(opened.source)):
+        return None
+    return rows_unread(opened.lake, opened.record, opened.row, opened.source)
+
+
+def _planned_rebuild(
+    status: StreamStatus, changed: Sequence[str]
+) -> tuple[RebuildPlan, RebuildOptions]:
+    """The rebuild that mends a stream: of another state by the file's migration, where one is possible."""
+    opened, declared = status.opened, status.opened.declared
+    is_mapped = opened.row is not None and mapped_savepoint(opened.row["code"]) is not None
+    options = RebuildOptions(
+        buckets=declared.buckets if "buckets" in changed else None,
+        partitions=declared.state_partitions if "state_partitions" in changed else None,
+        full_refresh=is_mapped and bool(status.table_status.wrong),
+    )
+    if CALLED["state_schema"] in changed and opened.definition.migrate_state is not None:
+        migrating = replace(options, full_refresh=False, migrate_state=True)
+        try:
+            return plan_rebuild(opened.lake, declared, migrating), migrating
+        except StatefulError as error:
+            if error.code != "not_migratable":
+                raise
+    return plan_rebuild(opened.lake, declared, options), options
 
 
 def status_record(status: StreamStatus) -> dict[str, Any]:

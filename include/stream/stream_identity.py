@@ -65,13 +65,21 @@ def what_changed(lake: Lake, stream: Stream, generations: Generations) -> list[s
     row = generations.current
     if row is None:
         return []
+    parts = _differing(row["parts"] or {}, code_parts(stream))
+    return [*settings_differ(lake, stream, generations), *parts]
+
+
+def settings_differ(lake: Lake, stream: Stream, generations: Generations) -> list[str]:
+    """The changes that the state cannot go on with: "setting ttl", "watermark_delay"."""
+    row = generations.current
+    if row is None:
+        return []
     now = pinned_settings(stream, load_definition(stream).fold)
     settings = [json.loads(pinned["settings"] or "{}") for pinned in (row, now)]
     names = [CALLED.get(n, n) for n in now if n != "settings" and row[n] != now[n]]
     if row["initial_state"] != initial_fingerprint(lake, generations):
         names.append("initial state")
-    parts = _differing(row["parts"] or {}, code_parts(stream))
-    return [*(f"setting {name}" for name in _differing(*settings)), *names, *parts]
+    return [*(f"setting {name}" for name in _differing(*settings)), *names]
 
 
 def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

@@ -276,7 +276,7 @@ def world() -> Iterator[World]:
 def status(world: World) -> dict[str, Any]:
     status = stream_status(world.lake, world.streams[KIND])
     changes = what_changed(world.lake, world.streams[KIND], status.opened.generations)
-    mend = next_command(status, bool(changes))
+    mend = next_command(status, changes)
     return status_record(status) | {"changed": changes, "mend": mend}
 
 

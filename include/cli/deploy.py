@@ -1,0 +1,86 @@
+"""The commands that compare the streams' files with the lake, and carry out what was approved."""
+
+import shlex
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from include.cli.app import DONE, JsonOption, LakeOption, command, main, show_json
+from include.cli.commands import STATE
+from include.lake.paths import Lake
+from include.registry import parents_of, stream_named
+from include.spark.submit import say
+from include.stream.approvals import Approved, approved_only
+from include.stream.deploy_plan import (
+    PlannedStream,
+    approve,
+    make_plan,
+    planned_stream,
+    refuse_other_step,
+)
+from include.text_table import counted
+
+
+@command("plan", "plan --check", STATE)
+def plan(
+    lake: LakeOption,
+    is_json: JsonOption = False,
+    is_markdown: Annotated[
+        bool, typer.Option("--markdown", help="For a comment on a pull request.")
+    ] = False,
+    is_check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Exit with 0: nothing is to do; 3: only runs are; 4: a table is wrong, or would be; "
+            "2: a stream cannot be.",
+        ),
+    ] = False,
+) -> int:
+    """Show what the streams' files would change in the lake: what is wrong, from when, and what mends it."""
+    made = make_plan(lake)
+    heading = f"Plan {made.plan_id}: this folder beside {lake.root}, {datetime.now(UTC):%F %R} UTC"
+    if is_json:
+        show_json(made.record())
+    else:
+        say(made.markdown(heading) if is_markdown else made.text(heading))
+    return made.exit_code if is_check else DONE
+
+
+@command("apply", "apply 7c1e09a4-2210418", STATE)
+def apply(
+    plan_id: Annotated[str, typer.Argument(metavar="PLAN", help="As `plan` shows it.")],
+    lake: LakeOption,
+) -> int:
+    """Carry out a plan, if its steps are still those that it showed; again after a kill: what is left of it."""
+    made = make_plan(lake)
+    approved = approve(lake, made, plan_id)
+    done = 0
+    with approved_only():
+        for step in made.steps:
+            if code := _ingest(lake, step):
+                return code
+            now = planned_stream(lake, step.stream)
+            if now.command is None:
+                say(f"{step.stream} is left out: it is right")
+                continue
+            if code := _carry_out(lake, now, approved, plan_id):
+                return code
+            done += 1
+    say(f"plan {plan_id}: {counted(done, 'step')} done")
+    return DONE
+
+
+def _ingest(lake: Lake, step: PlannedStream) -> int:
+    """Take in what the step's parents have written anew."""
+    if not parents_of(step.stream):
+        return DONE
+    return main(["ingest", stream_named(step.stream).source, "--lake", lake.root])
+
+
+def _carry_out(lake: Lake, step: PlannedStream, approved: Approved, plan_id: str) -> int:
+    refuse_other_step(approved, step, plan_id)
+    say(f"{step.stream}: {step.command}")
+    words = shlex.split(step.command or "")[1:]
+    return main([*words, "--lake", lake.root])

@@ -1,0 +1,405 @@
+"""`./stateful plan` and `apply`: what is said of each change of folder and lake, and carried out of it."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from include.cli import commands
+from include.cli.__main__ import main
+from include.lake.errors import SettingsError
+from include.stream.deploy_plan import WIDTH
+from include.stream.rebuild_plan import RebuildOptions
+from include.stream.stream_status import stream_status
+from spark_jobs.rebuild_stream import rebuild
+from spark_jobs.run_stream import drain
+from tests.declared import put_file
+from tests.faults.command_line import CommandLine, Report
+from tests.simulator.auditor import Auditor
+from tests.simulator.oracle import Landed
+from tests.simulator.stream_files import KINDS, stream_file
+from tests.simulator.world import MINUTE_US, World, open_world
+from tests.simulator.writes import killed_at
+
+pytestmark = pytest.mark.slow
+
+KIND, NAME = "counts", "sim_counts"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def world():
+    """Streams that have run for some hours."""
+    with open_world() as opened:
+        for _ in range(4):
+            opened.pass_time(HOUR)
+            land(opened)
+            run_all(opened)
+        yield opened
+
+
+def land(world: World, ago: int = 0) -> None:
+    world.ingest([Landed(key, world.now_us - ago * MINUTE_US, 1) for key in "ab"])
+
+
+def run_all(world: World) -> None:
+    for stream in world.streams.values():
+        drain(world.engine, world.lake, stream)
+
+
+def plan_of(world: World, capsys, *options: str) -> tuple[int, dict[str, Any]]:
+    code = main(["plan", "--check", "--json", "--lake", world.lake.root, *options])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def planned(record: dict[str, Any], name: str = NAME) -> dict[str, Any]:
+    return next(each for each in record["streams"] if each["stream"] == name)
+
+
+def land_late(world: World) -> None:
+    land(world, ago=150)
+
+
+def delete_file(world: World) -> None:
+    del world.streams[KIND]
+
+
+def break_file(world: World) -> None:
+    world.configure(KIND, source="gone")
+
+
+CHANGES: dict[str, tuple[Callable[[World], object], int, dict[str, Any]]] = {
+    "nothing": (lambda world: None, 0, {"state": "unchanged", "command": None}),
+    "late rows": (
+        land_late,
+        4,
+        {"state": "late rows", "what": "2 late rows (06-16)", "is_wrong": True},
+    ),
+    "another function": (
+        lambda world: world.deploy(KIND, "b"),
+        4,
+        {"state": "new code", "changed": ["function amount"], "wrong_from": None},
+    ),
+    "another field of the state": (
+        lambda world: world.deploy(KIND, "d"),
+        4,
+        {"state": "settings", "what": "class of the state"},
+    ),
+    "another delay": (
+        lambda world: world.configure(KIND, watermark_delay=HOUR),
+        4,
+        {"state": "settings", "what": "watermark_delay", "is_wrong": False},
+    ),
+    "other buckets": (
+        lambda world: world.configure(KIND, buckets=3),
+        4,
+        {"what": "buckets", "command": f"./stateful rebuild {NAME} --buckets 3 --apply"},
+    ),
+    "a file deleted": (delete_file, 0, {"state": "gone", "command": None}),
+    "a file that is wrong": (break_file, 2, {"state": "cannot be"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_is_told_by_name_and_the_others_are_unchanged(world, capsys, change):
+    do, exit_code, said = CHANGES[change]
+    do(world)
+    code, record = plan_of(world, capsys)
+    assert (code, record["exit_code"]) == (exit_code, exit_code)
+    assert {name: planned(record)[name] for name in said} == said
+    others = {each["state"] for each in record["streams"] if each["stream"] != NAME}
+    assert others == {"late rows" if change == "late rows" else "unchanged"}
+    assert plan_of(world, capsys)[1] == record  # a function of folder and lake
+
+
+def test_a_change_of_comments_alone_is_none(world, capsys):
+    text = stream_file(KIND, "a", world.shape)
+    world.put_file(KIND, f"{text}\n# said otherwise\n".replace("Of a simulation", "Of another"))
+    assert plan_of(world, capsys)[0] == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_new_stream_is_run_or_rebuilt_where_a_run_would_leave_rows_out(capsys, late):
+    with open_world() as world:
+        world.pass_time(5 * HOUR)
+        land(world)
+        if late:
+            land_late(world)
+        code, record = plan_of(world, capsys)
+        assert code == 3
+        command = f"./stateful rebuild {NAME} --apply" if late else f"./stateful stream {NAME}"
+        found = {name: planned(record)[name] for name in ("state", "command", "rows")}
+        assert found["state"] == "new"
+        assert found["command"] == command
+        assert record["rows"] == sum(each["rows"] for each in record["streams"])
+
+
+def test_the_id_is_that_of_the_steps(world, capsys):
+    ids = [plan_of(world, capsys)[1]["plan"]]
+    for variant in "bca":
+        world.deploy(KIND, variant)
+        ids.append(plan_of(world, capsys)[1]["plan"])
+    assert ids[0] == ids[3]
+    assert len({each.partition("-")[0] for each in ids}) == 3
+
+
+def test_what_a_rebuild_mends_is_unchanged_after_it(world, capsys):
+    for change in (land_late, CHANGES["other buckets"][0], CHANGES["another delay"][0]):
+        change(world)
+        for kind in KINDS:
+            wanted = RebuildOptions(buckets=world.streams[kind].buckets)
+            rebuild(world.engine, world.lake, world.streams[kind], wanted)
+        assert plan_of(world, capsys)[0] == 0
+
+
+def test_a_table_that_others_have_changed_is_not_proved(world, capsys):
+    world.lake.delete(world.lake.table(NAME))
+    code, record = plan_of(world, capsys)
+    assert (code, planned(record)["state"]) == (4, "not proved")
+    assert planned(record)["command"] == f"./stateful rebuild {NAME} --apply"
+
+
+def test_bronze_that_others_have_changed_is_for_people(world, capsys):
+    world.lake.delete(world.lake.bronze("sent"))
+    code, record = plan_of(world, capsys)
+    assert code == 2
+    assert {each["state"] for each in record["streams"]} == {"cannot be"}
+
+
+def test_a_lake_that_is_none_cannot_be(tmp_path):
+    assert main(["plan", "--lake", str(tmp_path / "none")]) == 2
+
+
+def test_texts_fit_a_terminal_and_a_comment(world, capsys):
+    land_late(world)
+    world.deploy(KIND, "d")
+    for options in ((), ("--markdown",)):
+        assert main(["plan", "--lake", world.lake.root, *options]) == 0
+        text = capsys.readouterr().out
+        assert "./stateful apply" in text
+        assert all(name in text for name in (NAME, "sim_silences", "sim_counts_per_key"))
+        if options:
+            table = [line for line in text.splitlines() if line.startswith("|")]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7}
+            assert len(table) == 2 + 3
+        else:
+            assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_twenty_streams(world, capsys, record_property):
+    """Half of them changed; the seconds are for people."""
+    for number in range(17):
+        kind = KINDS[number % 3]
+        stream = replace(world.streams[kind], name=f"sim_more_{number}")
+        text = stream_file(kind, "a", world.shape)
+        put_file(world.files / f"{stream.name}.py", text, stream)
+        world.streams[stream.name] = stream
+    run_all(world)
+    for number in range(0, 17, 2):
+        stream = world.streams[f"sim_more_{number}"]
+        text = stream_file(KINDS[number % 3], "b", world.shape)
+        put_file(world.files / f"{stream.name}.py", text, stream)
+    began = time.monotonic()
+    code, record = plan_of(world, capsys)
+    record_property("seconds", time.monotonic() - began)
+    states = [each["state"] for each in record["streams"]]
+    assert (code, states.count("new code"), states.count("unchanged")) == (4, 9, 11)
+    sys.stderr.write(f"planned 20 streams in {time.monotonic() - began:.2f} s\n")
+
+
+def test_a_stream_that_cannot_be_judged_does_not_keep_the_others(world, capsys, monkeypatch):
+    def fails(lake, stream, *_):
+        if stream.name == NAME:
+            raise SettingsError("it says why", subject=NAME, command="./stateful status")
+        return real(lake, stream, *_)
+
+    from include.stream import deploy_plan
+
+    real = deploy_plan.stream_status
+    monkeypatch.setattr(deploy_plan, "stream_status", fails)
+    code, record = plan_of(world, capsys)
+    assert (code, planned(record)["what"]) == (2, "it says why")
+    assert planned(record, "sim_silences")["state"] == "unchanged"
+
+
+@pytest.fixture
+def typed(world):
+    """Commands as a person types them; jobs run by the world's engine."""
+    with typing(world) as typed:
+        yield typed
+
+
+@contextmanager
+def typing(world: World) -> Iterator[Callable[[str], Report]]:
+    line = CommandLine(lambda: world.engine)
+    with line.installed():
+        yield lambda command: line.stateful(world.lake.root, command)
+
+
+def tables(world: World) -> dict[str, Any]:
+    return {kind: world.table(kind) for kind in KINDS if kind in world.streams}
+
+
+def check_right(world: World, typed: Callable[[str], Report]) -> None:
+    """All tables are those of the oracle, say so, and nothing is left to do."""
+    assert typed("plan --check").code == 0
+    for kind in tables(world):
+        assert stream_status(world.lake, world.streams[kind]).is_right
+        Auditor(world, kind).check()
+        assert world.table(kind)
+
+
+def id_of(typed: Callable[[str], Report], options: str = "") -> str:
+    plan: str = json.loads(typed(f"plan --json {options}").text)["plan"]
+    return plan
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if CHANGES[name][1] != 2])
+def test_after_apply_all_is_right_and_the_plan_is_empty(world, typed, change):
+    CHANGES[change][0](world)
+    done = typed(f"apply {id_of(typed)}")
+    assert done.code == 0, done.text
+    check_right(world, typed)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_new_stream_is_right_after_apply(late):
+    with open_world() as world, typing(world) as typed:
+        world.pass_time(5 * HOUR)
+        land(world)
+        if late:
+            land_late(world)
+        world.pass_time(HOUR)
+        land(world)
+        done = typed(f"apply {id_of(typed)}")
+        assert done.code == 0, done.text
+        check_right(world, typed)
+
+
+def change_much(world: World) -> None:
+    land_late(world)
+    world.deploy(KIND, "b")
+    world.configure("silences", watermark_delay=HOUR)
+
+
+STRIDE = 4
+
+
+@pytest.mark.parametrize(
+    "first", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 4))]
+)
+def test_a_kill_in_each_step_and_then_again(first):
+    """A kill before a write, all over apply: what was approved is then finished."""
+    for write in count(first, STRIDE):
+        with open_world() as world, typing(world) as typed:
+            for _ in range(4):
+                world.pass_time(HOUR)
+                land(world)
+                run_all(world)
+            change_much(world)
+            plan = id_of(typed)
+            is_killed = killed_at(write, lambda typed=typed, plan=plan: typed(f"apply {plan}"))
+            again = typed(f"apply {plan}")
+            assert again.code == 0, (write, again.text)
+            check_right(world, typed)
+        if not is_killed:
+            break
+    assert write > 3 * STRIDE
+
+
+def test_a_deploy_between_plan_and_apply_is_refused(world, typed):
+    change_much(world)
+    plan, before = id_of(typed), tables(world)
+    world.deploy(KIND, "c")
+    refused = typed(f"apply {plan}")
+    assert (refused.code, refused.commands) == (2, ["plan"])
+    assert "(plan_changed)" in refused.error
+    assert tables(world) == before
+    world.deploy(KIND, "b")
+    assert typed(f"apply {plan}").code == 0
+    check_right(world, typed)
+
+
+@pytest.mark.parametrize("other", [KIND, "silences"])
+def test_a_deploy_during_apply_is_refused_by_the_step_or_its_job(world, typed, monkeypatch, other):
+    """Its own file changes when it has been compared and its job has not started; or a later one's."""
+    change_much(world)
+    plan, real, jobs = id_of(typed), commands.run_job, []
+
+    def run_job(job, args, *more):
+        jobs.append(args[1])
+        world.deploy(other, "c")
+        return real(job, args, *more)
+
+    monkeypatch.setattr(commands, "run_job", run_job)
+    refused = typed(f"apply {plan}")
+    assert (refused.code, refused.commands[-1:]) == (2, ["plan"])
+    assert jobs == ([NAME] if other == KIND else [NAME, "sim_counts_per_key"])
+    monkeypatch.undo()
+
+
+def test_more_rows_than_approved_by_half_are_refused(world, typed):
+    world.deploy(KIND, "b")
+    for more, code in ((0.25, 0), (1, 2)):
+        plan = id_of(typed)
+        for _ in range(int(int(plan.partition("-")[2]) * more / 2)):
+            land(world)
+        world.pass_time(HOUR)
+        land(world)
+        assert typed(f"apply {plan}").code == code
+        world.deploy(KIND, "a")
+
+
+def test_what_cannot_be_is_not_applied(world, typed):
+    change_much(world)
+    world.configure("counts_per_key", source="gone")
+    before = world.table(KIND)
+    assert typed(f"apply {id_of(typed)}").code == 2
+    assert world.table(KIND) == before
+
+
+def run_of(world: World, typed: Callable[[str], Report], name: str = NAME) -> Report:
+    """A run that finds new rows."""
+    world.pass_time(HOUR)
+    land(world)
+    return typed(f"stream {name}")
+
+
+def test_with_deploy_approve_new_code_waits_for_its_plan(world, typed, monkeypatch):
+    monkeypatch.setenv("DEPLOY", "approve")
+    world.deploy(KIND, "b")
+    before = world.table(KIND)
+    for refused in (run_of(world, typed), typed(f"rebuild {NAME} --apply")):
+        assert (refused.code, refused.commands) == (2, ["plan"])
+    assert world.table(KIND) == before
+    assert run_of(world, typed, "sim_silences").code == 0
+    assert typed(f"apply {id_of(typed)}").code == 0
+    assert run_of(world, typed).code == 0
+    assert stream_status(world.lake, world.streams[KIND]).is_right
+
+
+def test_with_deploy_approve_a_first_run_waits_too(monkeypatch):
+    monkeypatch.setenv("DEPLOY", "approve")
+    with open_world() as world, typing(world) as typed:
+        assert run_of(world, typed).code == 2
+        assert not world.table(KIND)
+        world.pass_time(HOUR)
+        land(world)
+        assert typed(f"apply {id_of(typed)}").code == 0
+        check_right(world, typed)
+        assert run_of(world, typed).code == 0
+
+
+def test_another_value_of_deploy_is_refused(world, typed, monkeypatch):
+    monkeypatch.setenv("DEPLOY", "approved")
+    refused = run_of(world, typed)
+    assert refused.code == 2
+    assert "(wrong_setting)" in refused.error
