@@ -134,7 +134,8 @@ def _starting_states(engine: SparkEngine, replay: Replay) -> Rows | None:
         return None if initial is None else initial.states
     states = engine.savepoint_states(replay.lake, starting.savepoint)  # checked when it was planned
     migrate = opened.definition.migrate_state if starting.mapped else None
-    return states if migrate is None else engine.migrated(states, opened.fold, migrate)
+    is_same = starting.savepoint.state_schema == opened.identity.state_schema  # of --forward
+    return states if migrate is None or is_same else engine.migrated(states, opened.fold, migrate)
 
 
 def _ensure_savepoint(

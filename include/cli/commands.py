@@ -293,10 +293,14 @@ def rebuild(
     migrate_state: Annotated[
         bool, typer.Option("--migrate-state", help="From the old state, by migrate_state.")
     ] = False,
+    forward: Annotated[
+        bool,
+        typer.Option("--forward", help="From a state of the former code, whose rows stay before."),
+    ] = False,
     is_applied: ApplyOption = False,
 ) -> int:
     """Rebuild the state and table of a stream from bronze, late rows included: show the plan, or --apply it."""
-    options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state)
+    options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state, forward)
     args = ["--options", options.text()]
     plan = plan_rebuild(lake, stream, options).text()
     return planned(plan, is_applied, lambda: _run("rebuild_stream", lake, stream, args=args))

@@ -9,7 +9,7 @@ import typer
 from include.cli.app import DONE, JsonOption, LakeOption, command, main, show_json
 from include.cli.commands import STATE
 from include.lake.paths import Lake
-from include.registry import parents_of, stream_named
+from include.registry import parents_of, stream_named, stream_names
 from include.spark.submit import say
 from include.stream.approvals import Approved, approved_only
 from include.stream.deploy_plan import (
@@ -21,10 +21,26 @@ from include.stream.deploy_plan import (
 )
 from include.text_table import counted
 
+OnlyOption = Annotated[
+    str | None,
+    typer.Option("--only", metavar="NAME[+]", help="One stream; with + its descendants, too."),
+]
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward",
+        metavar="NAME",
+        autocompletion=stream_names,
+        help="A stream whose rows of the former code stay, back to a savepoint of it.",
+    ),
+]
+
 
 @command("plan", "plan --check", STATE)
 def plan(
     lake: LakeOption,
+    only: OnlyOption = None,
+    forward: ForwardOption = None,
     is_json: JsonOption = False,
     is_markdown: Annotated[
         bool, typer.Option("--markdown", help="For a comment on a pull request.")
@@ -39,7 +55,8 @@ def plan(
     ] = False,
 ) -> int:
     """Show what the streams' files would change in the lake: what is wrong, from when, and what mends it."""
-    made = make_plan(lake)
+    whole = make_plan(lake, forward or ())
+    made = whole.only(only) if only else whole
     heading = f"Plan {made.plan_id}: this folder beside {lake.root}, {datetime.now(UTC):%F %R} UTC"
     if is_json:
         show_json(made.record())
@@ -48,20 +65,24 @@ def plan(
     return made.exit_code if is_check else DONE
 
 
-@command("apply", "apply 7c1e09a4-2210418", STATE)
+@command("apply", "apply 7c1e09a4-2210418 --only user_sessions+", STATE)
 def apply(
     plan_id: Annotated[str, typer.Argument(metavar="PLAN", help="As `plan` shows it.")],
     lake: LakeOption,
+    only: OnlyOption = None,
+    forward: ForwardOption = None,
 ) -> int:
     """Carry out a plan, if its steps are still those that it showed; again after a kill: what is left of it."""
-    made = make_plan(lake)
-    approved = approve(lake, made, plan_id)
+    whole = make_plan(lake, forward or ())
+    made = whole.only(only) if only else whole
+    approved = approve(lake, whole, made, plan_id)
     done = 0
     with approved_only():
         for step in made.steps:
             if code := _ingest(lake, step):
                 return code
-            now = planned_stream(lake, step.stream)
+            is_forward = step.stream in (forward or ())
+            now = planned_stream(lake, step.stream, is_forward=is_forward)
             if now.command is None:
                 say(f"{step.stream} is left out: it is right")
                 continue

@@ -68,6 +68,7 @@ EXIT_CODES: dict[State, int] = {
 WORST = (CANNOT_BE, WOULD_BE_WRONG, RUNS_TO_DO, NOTHING)
 RUN, REBUILD = "./stateful stream ", "./stateful rebuild "
 COLUMNS = ("stream", "what", "wrong from", "mended by", "rows to read", "seconds")
+HOW = {"--migrate-state": "migrate_state", "--forward": "forward"}
 WIDTH = 120  # of a terminal
 SHORTEST = 12  # of a cell that is cut
 
@@ -119,7 +120,7 @@ class PlannedStream:
             return self.command or ""
         if self.command.startswith(RUN):
             return "its first run" if self.state == "new" else "its next run"
-        how = "migrate_state" if "--migrate-state" in self.command else "rebuild"
+        how = next((how for option, how in HOW.items() if option in self.command), "rebuild")
         if self.start is None:
             return how
         savepoint = self.start.removeprefix("savepoint ")
@@ -167,6 +168,13 @@ class DeployPlan:
     def shown(self) -> list[PlannedStream]:
         """The streams that are not unchanged."""
         return [each for each in self.streams if each.state != "unchanged"]
+
+    def only(self, chosen: str) -> "DeployPlan":
+        """Return the plan of one stream, or with a + behind its name of its descendants, too."""
+        name = stream_named(chosen.removesuffix("+")).name
+        names = {name, *(descendants_of(name) if chosen.endswith("+") else ())}
+        streams = tuple(each for each in self.streams if each.stream in names)
+        return DeployPlan(streams, f"{self.option} --only {chosen}")
 
     def record(self) -> dict[str, Any]:
         """Return the plan for scripts."""
@@ -216,19 +224,25 @@ class DeployPlan:
         return "\n".join([*lines, f"`{last}`" if self.steps else last]).rstrip()
 
 
-def make_plan(lake: Lake) -> DeployPlan:
-    """Plan all streams of the folder, and those of the lake that have no file there."""
+def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
+    """Plan all streams of the folder, and those of the lake that have no file there.
+
+    `forward`: those whose rows of the former code stay. SettingsError for an unknown one.
+    """
+    for name in forward:
+        stream_named(name)
     names = stream_names()
     read_late, planned = cache(late_groups), dict[str, PlannedStream]()
     for name in _in_order(names):
         parents = [planned[parent] for parent in parents_of(name) if parent in planned]
         above = [each for each in parents if (each.command or "").startswith(REBUILD)]
-        planned[name] = _behind(lake, _planned(lake, name, read_late), above)
+        each = _planned(lake, name, read_late, is_forward=name in forward)
+        planned[name] = _behind(lake, each, above)
     gone = sorted({*lake.folders(f"{lake.root}/tables")} - {*names})
     left = (
         PlannedStream(stream=name, state="gone", what="its table stays as it is") for name in gone
     )
-    return DeployPlan((*planned.values(), *left))
+    return DeployPlan((*planned.values(), *left), "".join(f" --forward {name}" for name in forward))
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
@@ -236,17 +250,19 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (len(ancestors_of(name)), name))
 
 
-def _planned(lake: Lake, name: str, read_late: ReadLate) -> PlannedStream:
+def _planned(lake: Lake, name: str, read_late: ReadLate, is_forward: bool) -> PlannedStream:
     """Plan a stream by itself."""
     try:
-        return planned_stream(lake, name, read_late)
+        return planned_stream(lake, name, read_late, is_forward)
     except StatefulError as error:
         return PlannedStream(
             stream=name, state="cannot be", what=error.message, command=error.command
         )
 
 
-def planned_stream(lake: Lake, name: str, read_late: ReadLate = late_groups) -> PlannedStream:
+def planned_stream(
+    lake: Lake, name: str, read_late: ReadLate = late_groups, is_forward: bool = False
+) -> PlannedStream:
     """Plan a stream by itself; StatefulError when it cannot be judged."""
     status = stream_status(lake, stream_named(name), read_late)
     opened, identity = status.opened, status.opened.identity
@@ -254,7 +270,7 @@ def planned_stream(lake: Lake, name: str, read_late: ReadLate = late_groups) -> 
     differ = settings_differ(lake, opened.stream, opened.generations)
     wrong = _wrong(status)
     state, what = _state(status, wrong, differ, changed)
-    mend = next_command(status, changed, read_late)
+    mend = next_command(status, changed, read_late, forward=is_forward and bool(changed))
     known = PlannedStream(
         stream=name,
         state=state,
@@ -327,23 +343,25 @@ def _behind(lake: Lake, planned: PlannedStream, above: Sequence[PlannedStream]) 
 MORE_ROWS = 1.5  # times those that were approved
 
 
-def approve(lake: Lake, plan: DeployPlan, plan_id: str) -> Approved:
-    """Return the approved steps of a plan that is the one with this id, or what is left of it.
+def approve(lake: Lake, whole: DeployPlan, chosen: DeployPlan, plan_id: str) -> Approved:
+    """Return the approved steps of the plan with this id, of which `chosen` are to be done.
 
-    The first time it is stored. SettingsError when its steps are others, or read more rows by half.
+    The id is that of either; the first time its steps are stored, later they are what is left of
+    them. SettingsError when `chosen` has others, or reads more rows by half.
     """
-    _refuse_impossible(plan.streams)
+    _refuse_impossible(chosen.streams)
     approved = read_approval(lake, plan_id)
     if approved is None:
-        if _digest(plan_id) != _digest(plan.plan_id):
+        shown = [each for each in (chosen, whole) if _digest(each.plan_id) == _digest(plan_id)]
+        if not shown:
             raise _changed(plan_id, "its steps are others now")
-        _refuse_more_rows(plan_id, plan.rows, _rows_in(plan_id))
-        approved = {step.key: step.rows or 0 for step in plan.steps}
+        _refuse_more_rows(plan_id, shown[0].rows, _rows_in(plan_id))
+        approved = {step.key: step.rows or 0 for step in shown[0].steps}
         write_approval(lake, plan_id, approved)
-    others = [step.stream for step in plan.steps if step.key not in approved]
-    if others:
-        raise _changed(plan_id, f"it has no such step for {', '.join(others)}")
-    _refuse_more_rows(plan_id, plan.rows, sum(approved[step.key] for step in plan.steps))
+    for step in chosen.steps:
+        refuse_other_step(approved, step, plan_id)
+    rows = sum(approved[step.key] for step in chosen.steps)
+    _refuse_more_rows(plan_id, chosen.rows, rows)
     return approved
 
 

@@ -47,6 +47,7 @@ class RebuildOptions:
     until: datetime | None = None  # None: as far as the bronze version is complete
     full_refresh: bool = False  # from the beginning, whatever savepoints there are
     migrate_state: bool = False  # from a savepoint of the older state schema, its states mapped
+    forward: bool = False  # from a savepoint of the former code, whose rows before it stay
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RebuildOptions":
@@ -54,6 +55,11 @@ class RebuildOptions:
         named = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
         until = named.pop("until", None)
         return cls(**named, until=parse_instant("UNTIL", until) if until else None)
+
+    @property
+    def keeps_former_rows(self) -> bool:
+        """True if rows stay right that the former code made."""
+        return self.migrate_state or self.forward
 
     def text(self) -> str:
         """Return the options as JSON."""
@@ -77,7 +83,7 @@ def _starting_savepoint(
     retained_us = at_most_us  # an update table is replaced as a whole
     if identity.output_mode == "append":
         retained_us = min(at_most_us, right_until_us) if _can_keep_rows(opened) else BEGINNING_US
-    if options.migrate_state:
+    if options.keeps_former_rows:
         return mapped_start(opened, bronze, retained_us)
     if options.full_refresh:
         return StartingSavepoint(None, identity.since_us, 0)
@@ -85,19 +91,24 @@ def _starting_savepoint(
     return choose_starting_savepoint(known, identity, bronze, at_most_us=retained_us)
 
 
-def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
-    """Raise SettingsError unless the stream's `migrate_state` can map its state."""
-    if full_refresh:
-        said = "--migrate-state maps states, --full-refresh computes them again: give one of them"
-        raise wrong_argument("--migrate-state", said)
+def refuse_migration(opened: OpenStream, options: RebuildOptions) -> None:
+    """Raise SettingsError unless the stream's `migrate_state` can map its state, or --forward keep it."""
     current, name, fold = opened.row, opened.name, opened.fold
-    if current is None or current["state_schema"] == opened.identity.state_schema:
-        command = f"./stateful rebuild {name} --apply"
-        if current is None:
-            command = f"./stateful stream {name}"
-        said = f"{name} has no state of an older schema to map"
+    if options.full_refresh or (options.forward and options.migrate_state):
+        said = (
+            "--migrate-state maps states, --forward leaves them, --full-refresh computes them again"
+        )
+        raise wrong_argument("--migrate-state", f"{said}: give one of them")
+    is_other = current is not None and current["state_schema"] != opened.identity.state_schema
+    if current is None:
+        said, command = f"{name} has no state yet", f"./stateful stream {name}"
         raise SettingsError(said, code="nothing_there", subject=name, command=command)
-    if opened.definition.migrate_state is None:
+    if options.forward and is_other:
+        raise _not_migratable(name, "its state is of another schema, and --forward leaves states")
+    if not options.forward and not is_other:
+        said, command = f"{name} has no state to map", f"./stateful rebuild {name} --apply"
+        raise SettingsError(said, code="nothing_there", subject=name, command=command)
+    if options.migrate_state and opened.definition.migrate_state is None:
         said = "STREAM has no migrate_state=, a function from a key's old state to the new one"
         raise _not_migratable(name, said)
     # States are mapped one by one: neither the key nor their clock may differ.
@@ -111,7 +122,7 @@ def refuse_migration(opened: OpenStream, full_refresh: bool) -> None:
     if (current["timeout"] == IN_PROCESSING_TIME) != (now["timeout"] == IN_PROCESSING_TIME):
         changed.append("the clock (event time or processing time)")
     if changed:
-        said = f"{', '.join(changed)} changed, and migrate_state maps states only"
+        said = f"{', '.join(changed)} changed, and states alone go over"
         raise _not_migratable(name, said)
 
 
@@ -222,7 +233,9 @@ class RebuildPlan(Replay):
     def text(self) -> str:
         """Return the plan for a terminal, as a list in Markdown."""
         rows = counted(self.events - self.starting.events, "row")
-        starting = f"{self.starting.text()}{', its states mapped' if self.starting.mapped else ''}"
+        starting = (
+            f"{self.starting.text()}{', whose states go over' if self.starting.mapped else ''}"
+        )
         where = "all its table"
         if self.from_us is not None:
             where = f"its table from {_at(self.from_us)} on"
@@ -253,12 +266,12 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
     opened = open_stream(lake, stream)
     identity, current = opened.identity, opened.row
     moved = why_unreadable(lake, lake.table(stream.name), is_log_enough=True)
-    if options.migrate_state:
-        refuse_migration(opened, options.full_refresh)
+    if options.keeps_former_rows:
+        refuse_migration(opened, options)
     bronze = newest_bronze(lake, stream.source)
     until_us = _until_us(stream, identity, bronze, options=options)
     before = identity  # of a migration those rows are right that the former code made
-    if options.migrate_state and current is not None:
+    if options.keeps_former_rows and current is not None:
         before = replace(identity, code=current["code"])
     table_status = judged(opened, before)
     at_most_us = min(until_us, dead_letters_retained_us(opened, before))

@@ -72,11 +72,15 @@ def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def next_command(
-    status: StreamStatus, changed: Sequence[str], read_late: ReadLate = late_groups
+    status: StreamStatus,
+    changed: Sequence[str],
+    read_late: ReadLate = late_groups,
+    forward: bool = False,
 ) -> NextCommand | None:
     """The command that makes a table and its live state right by today's file; None: they are.
 
-    `changed`: the parts of the file that the state was not made by.
+    `changed`: the parts of the file that the state was not made by; `forward`: rows of the former
+    code stay.
     """
     opened, name = status.opened, status.opened.name
     if status.bronze_changed is not None:
@@ -87,7 +91,7 @@ def next_command(
     if status.is_right and status.live_is_right and not changed:
         return None
     try:
-        plan, options = _planned_rebuild(status, changed)
+        plan, options = _planned_rebuild(status, changed, forward)
     except StatefulError as error:
         return NextCommand(error.command, why=error.message)
     option = options.arguments()
@@ -127,7 +131,7 @@ def _rows_unread(opened: OpenStream) -> int | None:
 
 
 def _planned_rebuild(
-    status: StreamStatus, changed: Sequence[str]
+    status: StreamStatus, changed: Sequence[str], forward: bool
 ) -> tuple[RebuildPlan, RebuildOptions]:
     """The rebuild that mends a stream: of another state by the file's migration, where one is possible."""
     opened, declared = status.opened, status.opened.declared
@@ -135,9 +139,14 @@ def _planned_rebuild(
     options = RebuildOptions(
         buckets=declared.buckets if "buckets" in changed else None,
         partitions=declared.state_partitions if "state_partitions" in changed else None,
-        full_refresh=is_mapped and bool(status.table_status.wrong),
+        full_refresh=is_mapped and bool(status.table_status.wrong) and not forward,
+        forward=forward,
     )
-    if CALLED["state_schema"] in changed and opened.definition.migrate_state is not None:
+    if (
+        not forward
+        and CALLED["state_schema"] in changed
+        and opened.definition.migrate_state is not None
+    ):
         migrating = replace(options, full_refresh=False, migrate_state=True)
         try:
             return plan_rebuild(opened.lake, declared, migrating), migrating

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from include.cli import commands
+from include import registry
+from include.cli import commands, deploy
 from include.cli.__main__ import main
 from include.lake.errors import SettingsError
+from include.stream import deploy_plan
 from include.stream.deploy_plan import WIDTH
+from include.stream.manifest import savepoints_of
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream.stream_status import stream_status
 from spark_jobs.rebuild_stream import rebuild
@@ -221,8 +224,6 @@ def test_a_stream_that_cannot_be_judged_does_not_keep_the_others(world, capsys, 
             raise SettingsError("it says why", subject=NAME, command="./stateful status")
         return real(lake, stream, *_)
 
-    from include.stream import deploy_plan
-
     real = deploy_plan.stream_status
     monkeypatch.setattr(deploy_plan, "stream_status", fails)
     code, record = plan_of(world, capsys)
@@ -403,3 +404,97 @@ def test_another_value_of_deploy_is_refused(world, typed, monkeypatch):
     refused = run_of(world, typed)
     assert refused.code == 2
     assert "(wrong_setting)" in refused.error
+
+
+@pytest.mark.parametrize("chosen", [NAME, f"{NAME}+"])
+def test_only_one_stream_is_planned_and_applied(world, typed, chosen):
+    change_much(world)
+    before, plan = tables(world), id_of(typed, f"--only {chosen}")
+    assert plan != id_of(typed)
+    assert typed(f"apply {plan}").code == 2  # it is no plan of all
+    assert typed(f"apply {plan} --only {chosen}").code == 0
+    assert {kind for kind, table in tables(world).items() if table != before[kind]} == {KIND}
+    assert typed(f"plan --check --only {NAME}").code == 0
+    assert typed("plan --check").code == 4
+
+
+def test_a_part_of_a_whole_plan_is_applied_and_later_the_others(world, typed):
+    change_much(world)
+    plan = id_of(typed)
+    assert typed(f"apply {plan} --only {NAME}").code == 0
+    assert typed(f"apply {plan}").code == 0
+    check_right(world, typed)
+
+
+def test_an_unknown_stream_is_refused(world, typed):
+    for option in ("--only", "--forward"):
+        assert "(unknown_stream)" in typed(f"plan {option} none").error
+
+
+@pytest.mark.parametrize("is_deployed", [False, True])
+def test_forward_leaves_the_rows_that_the_former_code_made(world, typed, is_deployed):
+    if is_deployed:
+        world.deploy(KIND, "b")
+    assert typed(f"savepoint {NAME}").code == 0
+    if not is_deployed:
+        assert run_of(world, typed).code == 0
+    before, start_us = world.table(KIND), savepoints_of(world.lake, NAME)[-1].until_us
+    world.deploy(KIND, "b")
+    plan = id_of(typed, f"--forward {NAME}")
+    assert plan != id_of(typed)
+    assert typed(f"apply {plan}").code == 2
+    done = typed(f"apply {plan} --forward {NAME}")
+    assert done.code == 0, done.text
+    check_right(world, typed)
+    early = {row: n for row, n in before.items() if row.at_us < start_us}
+    rows = world.table(KIND)
+    assert early
+    assert {row: n for row, n in rows.items() if row.at_us < start_us} == early
+    assert (rows != before) == (not is_deployed)
+    assert run_of(world, typed).code == 0
+    Auditor(world, KIND).check()
+
+
+@pytest.mark.parametrize(("variant", "state"), [("a", "unchanged"), ("d", "cannot be")])
+def test_forward_is_for_new_code_over_the_same_state(world, capsys, variant, state):
+    world.deploy(KIND, variant)
+    record = plan_of(world, capsys, "--forward", NAME)[1]
+    assert planned(record)["state"] == state
+
+
+CHAIN = {"sim_silences": (NAME,), "sim_counts_per_key": ("sim_silences",)}
+
+
+@pytest.fixture
+def chained(monkeypatch):
+    """The graph of a chain, as far as plans go: all read the one source."""
+    for module in (registry, deploy_plan, deploy):
+        monkeypatch.setattr(module, "parents_of", lambda name: CHAIN.get(name, ()))
+
+
+def test_streams_behind_a_rebuilt_one_follow_it_and_are_left_out_where_they_are_right(
+    world, typed, capsys, chained
+):
+    world.deploy(KIND, "b")
+    code, record = plan_of(world, capsys)
+    order = [NAME, "sim_silences", "sim_counts_per_key"]
+    assert [each["stream"] for each in record["streams"]] == order
+    states = [(each["state"], each["is_at_most"]) for each in record["streams"]]
+    assert states == [("new code", False), ("upstream", True), ("upstream", True)]
+    assert (code, planned(record)["descendants"]) == (4, order[1:])
+    assert typed(f"plan --check --only {order[2]}+").code == 4
+    before = tables(world)
+    done = typed(f"apply {record['plan']} --only {NAME}+")
+    assert (done.code, done.text.count("left out")) == (0, 2), done.text
+    assert [tables(world)[kind] == before[kind] for kind in KINDS] == [False, True, True]
+    assert typed("plan --check").code == 0
+
+
+def test_a_stream_of_its_own_change_goes_behind_its_parents(world, typed, chained):
+    world.deploy("counts_per_key", "b")
+    world.deploy(KIND, "b")
+    done = typed(f"apply {id_of(typed)}")
+    assert done.code == 0
+    rebuilt = [line.partition(":")[0] for line in done.text.splitlines() if ": ./stateful" in line]
+    assert rebuilt == [NAME, "sim_counts_per_key"]
+    check_right(world, typed)

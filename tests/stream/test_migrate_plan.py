@@ -110,6 +110,8 @@ def test_it_is_not_after_the_instant_that_is_asked_for(lived):
         (NEW.replace("device_id: int", "device_id: str"), MAPPED, "not_migratable", MENDS),
         (NEW.replace("EventTime", "ProcessingTime"), MAPPED, "not_migratable", MENDS),
         (NEW, MAPPED, "not_migratable", f"./stateful savepoint {NAME}"),
+        (NEW, replace(MAPPED, forward=True), "wrong_argument", None),
+        (NEW, RebuildOptions(forward=True), "not_migratable", MENDS),
         (NEW, replace(MAPPED, until=at(1)), "not_migratable", f"./stateful rebuild {NAME} --apply"),
     ],
 )

@@ -1,0 +1,82 @@
+"""A plan before each of any operations: what it calls unchanged is right, and what it says mends it."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from include.ingest.amendments import amendments_of
+from include.stream.deploy_plan import DeployPlan, make_plan
+from tests.examples import examples
+from tests.faults.command_line import CommandLine
+from tests.simulator.auditor import WrongError
+from tests.simulator.operations import REFUSALS
+from tests.simulator.simulate import Simulation
+from tests.simulator.world import SOURCE
+
+
+class Plans(Simulation):
+    """Operations on one stream; each fifth time, and at the end, its plan is applied."""
+
+    done = 0
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        self.check_plan()
+        self._operations.do(data.draw(self._actions))
+        self.done += 1
+        if self.done % 5 == 0:
+            self.apply()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "_operations"):
+                self.apply()
+        finally:
+            super().teardown()
+
+    def plan(self) -> DeployPlan:
+        return make_plan(self._operations.world.lake).only(self._operations.stream.name)
+
+    def check_plan(self) -> None:
+        """What is called unchanged equals the oracle, as the auditor sees, and nothing else is said of it."""
+        (planned,) = self.plan().streams
+        if planned.state == "unchanged":
+            verdict = self._operations.auditor.check()
+            if verdict is None or verdict.wrong or not verdict.live_is_right:
+                raise WrongError(f"the plan calls it unchanged: {verdict}")
+
+    def apply(self) -> None:
+        """What the plan says mends it, whatever came before."""
+        operations, world = self._operations, self._operations.world
+        world.pass_time(timedelta(seconds=3))
+        plan, name = self.plan(), operations.stream.name
+        commands = CommandLine(lambda: world.engine)
+        with commands.installed():
+            chosen = f"apply {plan.plan_id} --only {name}"
+            applied = commands.stateful(world.lake.root, chosen)
+        world.note_repairs()
+        (planned,) = plan.streams
+        if planned.state == "cannot be":
+            assert applied.code != 0
+            return
+        open_ = amendments_of(world.lake, SOURCE.name).open
+        if applied.code and not (operations.harmed or open_):
+            raise WrongError(f"{planned}: {applied.text}")
+        if applied.code == 0:
+            left = self.plan().steps
+            if left and left[0].state != "new":  # of nothing in bronze there is no run
+                raise WrongError(f"after {planned} the plan has {left}: {applied.text}")
+        with suppress(*REFUSALS):
+            operations.auditor.check()
+
+
+TestPlans = Plans.TestCase
+TestPlans.settings = settings(
+    examples(10),
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
