@@ -58,6 +58,8 @@ from include.steps import STEPS, Step, StreamRun
 
 log = logging.getLogger(__name__)
 
+# Airflow has "null" for a task that waits for others.
+NOT_BEGUN = ["null", "scheduled", "queued"]
 # States of a task that has run or never will.
 ENDED = ["success", "failed", "skipped", "upstream_failed", "removed"]
 
@@ -86,6 +88,10 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         count, dag_id = context["ti"].get_dr_count, context["dag"].dag_id
         return int(count(dag_id=dag_id, logical_dates=list(dates), states=["queued"]))
 
+    def unrestated(dates: Sequence[datetime]) -> int:
+        its = {"dag_id": context["dag"].dag_id, "task_ids": ["restate_interval"]}
+        return int(context["ti"].get_ti_count(**its, logical_dates=list(dates), states=NOT_BEGUN))
+
     def is_due(other: Stream) -> bool:
         """True if the other stream's Dag has a run with the same id, made for the same instant, still to do."""
         ti, its = context["ti"], {"dag_id": dag_id_of(other), "run_ids": [dag_run.run_id]}
@@ -103,6 +109,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
         until=until,
         is_rebuilding=bool(context["params"]["rebuild"]),
         queued=queued,
+        unrestated=unrestated,
         is_due=is_due,
         dag_run_id=dag_run.run_id,
     )

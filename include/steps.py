@@ -50,6 +50,8 @@ class StreamRun:
     is_rebuilding: bool = False  # a backfill with the parameter `rebuild`
     # The number of waiting runs of these logical dates.
     queued: Callable[[Sequence[datetime]], int] = lambda dates: 0
+    # The number of those whose restatement has not begun.
+    unrestated: Callable[[Sequence[datetime]], int] = lambda dates: 0
     # True if a run of another stream has begun.
     is_due: Callable[[Stream], bool] = lambda stream: False
     dag_run_id: str | None = None
@@ -199,13 +201,15 @@ def _why_not_restate(run: StreamRun) -> str | None:
 
 def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
     """Restate the interval with the next ones whose runs wait: these then find the table right."""
+    from include.stream.open_stream import open_stream
     from include.stream.restate_plan import has_nothing_to_change, last_waiting_end
 
     assert run.start is not None  # a backfill's runs have an interval
     assert run.until is not None
     if has_nothing_to_change(run.lake, run.stream, run.start, until=run.until):
         return nullcontext(Start(is_done=True))
-    end = last_waiting_end(run.lake, run.stream, run.until, queued=run.queued)
+    opened = open_stream(run.lake, run.stream)
+    end = last_waiting_end(opened, run.start, run.until, waiting=run.unrestated)
     interval = ["--from", run.start.isoformat(), "--until", end.isoformat()]
     return nullcontext(Start(arguments=interval))
 

@@ -316,30 +316,30 @@ def near_dates(schedule: str, start: datetime, complete: datetime | None) -> lis
 
 log = logging.getLogger("job")
 MOST = 100
-# Intervals that one job restates may take this part of the task's timeout, by recorded runs.
-SHARE = 0.25
-UNKNOWN = timedelta(seconds=60)  # the estimate before any is recorded
+SHARE = 0.25  # of the task's timeout: what a restatement of several intervals may take
 
 
 def last_waiting_end(
-    lake: Lake, stream: Stream, until: datetime, queued: Callable[[Sequence[datetime]], int]
+    opened: OpenStream,
+    start: datetime,
+    until: datetime,
+    waiting: Callable[[Sequence[datetime]], int],
 ) -> datetime:
-    """The end of the intervals that are restated in one piece with the one that ends at `until`:
-    those that follow by the schedule, are complete, and whose Dag runs wait."""
-    complete = complete_until(lake, stream.name)
-    end = until.astimezone(UTC)
-    for _ in range(_most(lake, stream) - 1):
-        following = next_tick(stream.schedule, end)
-        if complete is None or following > complete or not queued([end]):
+    """The end of the intervals that are restated in one piece with `[start, until)`: those that follow by the
+    schedule, are complete, and whose restatements wait, as many as are done in time."""
+    stream, complete = opened.declared, complete_until(opened.lake, opened.name)
+    ends = [until.astimezone(UTC)]
+    while len(ends) < MOST and complete is not None and waiting([ends[-1]]):
+        if (following := next_tick(stream.schedule, ends[-1])) > complete:
             break
-        end = following
-    return end
-
-
-def _most(lake: Lake, stream: Stream) -> int:
-    """The most intervals that one job may restate."""
-    seconds = seconds_for(lake, stream.name, 0) or UNKNOWN.total_seconds()
-    return min(MOST, max(1, int(stream.timeout.total_seconds() * SHARE / seconds)))
+        ends.append(following)
+    most_seconds = SHARE * stream.timeout.total_seconds()
+    while len(ends) > 1:
+        seconds = plan_restate(opened, start, ends[-1]).estimated_seconds
+        if seconds is None or seconds <= most_seconds:
+            break
+        ends = ends[: len(ends) // 2]
+    return ends[-1]
 
 
 def has_nothing_to_change(lake: Lake, stream: Stream, start: datetime, until: datetime) -> bool:

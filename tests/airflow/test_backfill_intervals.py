@@ -37,7 +37,7 @@ def test_it_restates_from_its_logical_date_to_the_next_tick(retained, lake, monk
     interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
     dag_run = DagRun.model_construct(run_id=RUN_ID, run_type="backfill", **interval)
     context = {"dag_run": dag_run, "params": {"rebuild": False}}
-    context |= {"ti": Mock(get_dr_count=lambda **_: 0), "dag": task.dag}
+    context |= {"ti": Mock(get_dr_count=lambda **_: 0, get_ti_count=lambda **_: 0), "dag": task.dag}
     monkeypatch.setattr(restate_plan, "has_nothing_to_change", lambda *_, **__: False)
     # What is looked at before the job starts,
     settle(lake, until - timedelta(microseconds=1))

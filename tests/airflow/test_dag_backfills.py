@@ -103,7 +103,13 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
     monkeypatch.setattr(restate_plan, "complete_until", lambda *_: complete)
     task, ti = lake_dags["stream_user_sessions"].get_task("restate_interval"), Mock()
     begun: set[datetime] = set()
-    ti.get_dr_count = lambda dag_id, logical_dates, states: int(not begun & set(logical_dates))
+    monkeypatch.setattr(restate_plan, "plan_restate", lambda *_: Mock(estimated_seconds=None))
+
+    def waiting(dag_id: str, task_ids: list[str], logical_dates: list[datetime], states: list[str]):
+        assert "null" in states, "tasks of a run that waits"
+        return int(not begun & set(logical_dates))
+
+    ti.get_ti_count = waiting
     context = {
         "dag": lake_dags["stream_user_sessions"],
         "dag_run": dag_run("backfill"),

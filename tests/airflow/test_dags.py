@@ -101,7 +101,7 @@ def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
     for task in tasks:
         if task.task_id == "restate_interval" and kind != "backfill":
             continue
-        nothing = Mock(get_dr_count=lambda **_: 0)
+        nothing = Mock(get_dr_count=lambda **_: 0, get_ti_count=lambda **_: 0)
         context = {"dag_run": run, "params": {"rebuild": False}, "dag": task.dag, "ti": nothing}
         args = parser_of(task)(job_of(task, context).arguments)
         assert args.lake == lake.root
