@@ -2,7 +2,7 @@
 
 A run reads all that is new, whatever its data interval: a stream's position is its checkpoint. A run that
 finds nothing new is skipped without starting a JVM. Only a backfill run is about its interval. Repeating a
-run, by hand or on retry, is always safe.
+run, by hand or on retry, is always safe. With `on_arrival` (docs/operate.md) it also runs when something has come.
 
 A scheduled run skips the group *backfill*, a backfill skips *maintenance*. `run_stream`, `restate_interval`, `rebuild`
 and `compact_state` start a JVM; `ingest` does above the source's `spark_bytes` or `spark_messages`; no other does.
@@ -37,11 +37,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, task
+from airflow.sdk import DAG, Param, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.spark_task import before, ingest_task, job_task, skip
 from include.airflow.alerts import deadline, tell
+from include.airflow.arrival import schedule_of
 from include.airflow.assets import bronze_asset, stream_doc, stream_pool, table_asset
 from include.airflow.dag_run import (
     KEY,
@@ -193,8 +194,7 @@ def stream_dag(stream: Stream) -> DAG:
         dag_id=dag_id_of(stream),
         description=f"{stream.source} -> tables/{stream.name}",
         doc_md=stream_doc(stream, str(__doc__)),
-        # Not the bare cron string: its runs have empty data intervals.
-        schedule=CronDataIntervalTimetable(stream.schedule, timezone="UTC"),
+        schedule=schedule_of(stream, lake),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,  # one run reads all that is new
         max_active_runs=1,

@@ -324,6 +324,8 @@ class Stream:
     # dearer (docs/speed.md). A rebuild changes it (--buckets).
     buckets: int = 32
     state_partitions: int = 4  # of RocksDB; a rebuild changes it (--partitions)
+    # How often Airflow looks whether something has come, to start a run then: docs/operate.md.
+    on_arrival: timedelta | None = None
     timeout: timedelta = timedelta(hours=1)  # of one task
     # The promise that complete_until is at most so long ago: docs/operate.md.
     fresh_within: timedelta | None = None
@@ -351,6 +353,7 @@ class Stream:
             f"stream {self.name}",
             *((name, checks.count(name) == 1, "is the name of several checks") for name in checks),
             *_at_least(self, buckets=1, state_partitions=1, watermark_delay=NO_TIME),
+            *_at_least(self, on_arrival=timedelta(seconds=10)),
             one_of("on_error", self.on_error, "stop", "dead_letter"),
             one_of("on_code_change", self.on_code_change, "run", "stop"),
             # Spark's watermark is in whole milliseconds; a finer delay would differ from it.

@@ -100,6 +100,7 @@ def _facts(stream: Stream, definition: Definition) -> Iterator[tuple[str, str]]:
     rows = "one row per key, updated" if fold.output_mode == "update" else "rows are appended"
     yield "table", f"`tables/{stream.name}` ({fold.output_mode}: {rows})"
     yield "key", f"`{fold.keys.text()}`"
-    yield "schedule, delay", f"`{stream.schedule}` (UTC), {stream.watermark_delay}"
+    arrival = f"on arrival (a look every {stream.on_arrival}), " if stream.on_arrival else ""
+    yield "schedule, delay", f"{arrival}`{stream.schedule}` (UTC), {stream.watermark_delay}"
     if stream.settings:
         yield "settings", ", ".join(f"{name} {value}" for name, value in stream.settings.items())

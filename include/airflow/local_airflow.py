@@ -348,7 +348,7 @@ def start_background(parts: Parts, api: AirflowApi) -> None:
     parts.start("scheduler", "scheduler", "--skip-serve-logs")
     parts.start("dag-processor", "dag-processor")
     parts.start("triggerer", "triggerer", "--skip-serve-logs")
-    parts.wait_until(lambda: are_healthy(api, "scheduler", "dag_processor"))
+    parts.wait_until(lambda: are_healthy(api, "scheduler", "dag_processor", "triggerer"))
 
 
 def are_healthy(api: AirflowApi, *components: str) -> bool:

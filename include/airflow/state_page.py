@@ -4,9 +4,11 @@ They change nothing. Each request reads the lake and the files of include/stream
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
+from airflow.api.common.airflow_health import get_airflow_health
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -107,7 +109,17 @@ def _overview(user: GetUserDep) -> Overview:
         lake = open_lake(default_lake())
     except LakeError as error:
         return Overview(lake=default_lake(), now=datetime.now(UTC), reason=str(error))
-    return read_overview(lake, streams, wrong=wrong)
+    return replace(read_overview(lake, streams, wrong=wrong), unhealthy=_without_triggerer(streams))
+
+
+def _without_triggerer(streams: Iterable[Stream]) -> str | None:
+    """Say that streams are to start by arrival and no triggerer looks; None where all is well."""
+    by_arrival = [stream.name for stream in streams if stream.on_arrival is not None]
+    if not by_arrival or get_airflow_health()["triggerer"]["status"] == "healthy":
+        return None
+    return (
+        f"no triggerer runs, so {', '.join(by_arrival)} start by schedule only: `airflow triggerer`"
+    )
 
 
 def _readable(user: GetUserDep, streams: Iterable[Stream]) -> list[Stream]:

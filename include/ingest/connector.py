@@ -68,6 +68,11 @@ class Done:
     def __init__(self, rows: pa.Table | None = None) -> None:
         self._rows = rows
 
+    @property
+    def count(self) -> int:
+        """The number of splits."""
+        return 0 if self._rows is None else len(self._rows)
+
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of the splits, which is all that landed files need; faster than `splits`."""

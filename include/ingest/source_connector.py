@@ -70,10 +70,10 @@ def waiting(lake: Lake, source: Source) -> int:
     return connector_of(lake, source).lag(read_done(lake, source.name)).waiting
 
 
-def lag_of_run(lake: Lake, source: Source) -> Lag:
+def lag_of_run(lake: Lake, source: Source, done: Done | None = None) -> Lag:
     """The lag of the next run; a run that would fail has something to say, too."""
     try:
-        return connector_of(lake, source).lag(read_done(lake, source.name))
+        return connector_of(lake, source).lag(done or read_done(lake, source.name))
     except ConnectorError:
         return Lag(1, is_little=True)
 

@@ -330,6 +330,7 @@ class Overview:
     is_empty: bool = False  # no job has run in it
     lines: tuple[StreamLine, ...] = ()
     wrong: Sequence[str] = ()  # errors of files of include/streams
+    unhealthy: str | None = None  # of Airflow, for its page alone
 
     @property
     def unread(self) -> list[str]:

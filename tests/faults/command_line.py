@@ -70,7 +70,7 @@ class CommandLine:
     def installed(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             for place in (run_local, commands, table_maintenance):
-                patch.setattr(place, "run_job", self._run_job)
+                patch.setattr(place, "run_job", self.run_job)
             patch.setattr(run_local, "subprocess", self)
             patch.setattr(logging, "basicConfig", lambda **_: None)
             for name in ("job", *JOBS, "maintain_table"):
@@ -99,7 +99,7 @@ class CommandLine:
                 code = int(ended.code or 0)
         return Report(code, said.getvalue())
 
-    def _run_job(self, job: str, args: Sequence[str], *_: Any) -> int:
+    def run_job(self, job: str, args: Sequence[str], *_: Any) -> int:
         return self._ended(f"spark_jobs.{job}", args)
 
     def run(self, command: Sequence[str], **_: Any) -> Any:
