@@ -94,6 +94,7 @@ FOUND = (
     _verdict("error", "table_maintenance", "table", "files_lost", "files of a table are lost or damaged (the task is green: other tables are maintained)", "put them back from a copy, or as it says"),
     _verdict("warning", "check", "stream", "table_not_right", "other code, or nothing is recorded of a part", f"{REBUILD}, or restate the dates"),
     _verdict("warning", "check", "stream", "late_rows_not_restated", "late rows are in bronze and not in the table", "backfill the dates it names"),
+    _verdict("warning", "check", "stream", "upstream_not_right", "a table that it is made of is not right, or has changed since", "what the finding names"),
     _verdict("warning", "check", "stream", "state_lacks_rows", "the dates are restated, the live state is not", f"{REBUILD}, or a backfill with rebuild"),
     _verdict("warning", "run_stream", "stream", "late_rows", "rows behind the watermark", "see late_rows_not_restated"),
     _verdict("warning", "run_stream", "stream", "rows_dead_lettered", "the function failed for rows, which are in dead_letters/NAME", "look at dead_letters/NAME and mend the function; then `./stateful rebuild NAME --full-refresh --apply` takes them in"),

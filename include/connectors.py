@@ -6,12 +6,13 @@ The scheduler imports this at every parse, so it needs no package.
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from zoneinfo import available_timezones
 
 from include.lake.errors import SettingsError
@@ -212,6 +213,29 @@ class StreamTable:
 
     def check_paths(self, source: str, paths: Iterable[str]) -> None:
         """Accept any path: the registry knows the table's columns."""
+
+
+def refuse_own_table(source: str, uri: str, lake: str) -> None:
+    """Raise SettingsError for a Delta source of a table of the lake's own.
+
+    That is written anew now and then, which bronze could not follow; and in Airflow two Assets would be of
+    one URI.
+    """
+    here, there = (_place(each) for each in (lake, uri))
+    if not there.startswith(f"{here}/"):
+        return
+    said = f"source {source}: {uri} is a table of this lake, and no DeltaTable of others"
+    folder, _, name = there.removeprefix(f"{here}/").partition("/")
+    if folder == "tables":
+        said += f': give connector=StreamTable("{name}")'
+    raise SettingsError(said, subject=source)
+
+
+def _place(uri: str) -> str:
+    """A folder or URI, spelt as others that are the same."""
+    path = unquote(uri.removeprefix("file://")) if uri.startswith("file:") else uri
+    path = path if "://" in path else str(Path(path).expanduser().resolve())
+    return re.sub(r"^s3n?://", "s3a://", path).rstrip("/")
 
 
 # The settings; include/ingest has a SourceConnector for each.

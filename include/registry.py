@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import NamedTuple
 
 import include.streams
+from include.connectors import DeltaTable, refuse_own_table
 from include.fold.records import DefinitionError
 from include.lake.errors import SettingsError
-from include.settings import AS_SOURCE, Source, Stream
+from include.settings import AS_SOURCE, Source, Stream, default_lake
 from include.stream_definition import check_stream, source_of_outputs
 from include.streams import sources
 from include.text_table import did_you_mean
@@ -87,7 +88,10 @@ def source_named(name: str) -> Source:
         raise SettingsError(
             unknown("source", name, sorted(source_names())), code="unknown_source", subject=name
         )
-    return found[0] if found[0].parent is None else _with_columns(found[0], found[0].parent)
+    source = found[0]
+    if isinstance(source.connector, DeltaTable):
+        refuse_own_table(name, source.connector.uri, default_lake())
+    return source if source.parent is None else _with_columns(source, source.parent)
 
 
 def _with_columns(source: Source, parent: str) -> Source:
@@ -99,16 +103,16 @@ def _with_columns(source: Source, parent: str) -> Source:
 
 
 def all_sources() -> tuple[Source, ...]:
-    """Return all sources, in the order of `sources.py`; without those of a stream whose file is wrong."""
+    """Return all sources, in the order of `sources.py`; without wrong ones of tables: `declared` says why."""
     return tuple(found for found in map(_sound, source_names()) if not isinstance(found, str))
 
 
 def _sound(name: str) -> Source | str:
-    """Return a source; of one of a stream's table that is wrong, why: it must not stop the others."""
+    """Return a source; of a wrong one of a table, why: it must not stop the others."""
     try:
         return source_named(name)
     except SettingsError as error:
-        if any(source.name == name and source.parent is None for source in sources.SOURCES):
+        if any(s.name == name and s.connector is None for s in sources.SOURCES):
             raise
         return str(error)
 

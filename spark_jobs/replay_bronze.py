@@ -13,9 +13,10 @@ from include.ingest.bronze_tables import add_fields
 from include.ingest.ingest_log import read_log, refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.delta_log import open_table
+from include.lake.multiset import has_weights
 from include.lake.ops import record_findings
 from include.lake.paths import Lake
-from include.stream.bronze import BronzeFiles
+from include.stream.bronze import BronzeFiles, count_before
 from include.stream.manifest import (
     Savepoint,
     SavepointError,
@@ -93,7 +94,7 @@ def replayed(
             # Others' rows since the first look must not count: a savepoint with them would look valid.
             lake, source = replay.lake, replay.opened.source
             refuse_changed_bronze(lake, source, read_log(lake, source), f"a {replay.kind}")
-            events += stage.events
+            events = _events_before(replay, stop_us, events + stage.events)
             savepoint = _ensure_savepoint(
                 engine, replay, run_id, stage.states, until_us=stop_us, events=events
             )
@@ -103,6 +104,15 @@ def replayed(
     finally:
         for stage in retained:
             engine.release(stage)
+
+
+def _events_before(replay: Replay, until_us: int, folded: int) -> int:
+    """The number of bronze's rows before an instant: those that are taken back count, too."""
+    if not has_weights(open_table(replay.bronze.path)):
+        return folded
+    identity = replay.opened.identity
+    (events,) = count_before(replay.bronze, identity.time_column, identity.since_us, [until_us])
+    return events
 
 
 def _stops(replay: Replay) -> list[int]:

@@ -12,6 +12,7 @@ from include.connectors import KafkaTopic
 from include.fold.admission import EPOCH
 from include.lake.columns import Column
 from include.lake.errors import LakeError
+from include.lake.multiset import IS_WEIGHT, WEIGHT
 from include.lake.ops import Finding
 from include.settings import Source
 
@@ -183,11 +184,19 @@ OF_KAFKA = (
     Column("kafka_partition", "int", "The partition of the topic; null for a heartbeat"),
     Column("kafka_offset", "bigint", "Its offset in that partition; null for a heartbeat"),
 )
+OF_PARENT = Column(
+    WEIGHT,
+    "int",
+    "1, or -1 of a row that takes an equal one back; null for a heartbeat",
+    marks={IS_WEIGHT: "true"},
+)
 OF_REFUSED = Column("kafka_message", "string", "The message, as JSON, for re-ingestion")
 
 
 def connector_columns(source: Source, is_refused: bool = False) -> tuple[Column, ...]:
     """The columns that bronze, or quarantine, has for where a row came from."""
+    if source.parent is not None and not is_refused:
+        return (OF_PARENT,)
     if not isinstance(source.connector, KafkaTopic):
         return ()
     return (*OF_KAFKA, OF_REFUSED) if is_refused else OF_KAFKA

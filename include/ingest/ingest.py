@@ -37,6 +37,7 @@ from include.ingest.ingest_log import (
 from include.ingest.landed_values import shown
 from include.ingest.parse_files import Counts, Parse, Parsed, bronze_rows, parsed_here
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
+from include.ingest.stream_table import StreamTableConnector
 from include.ingest.watermark import SourceWatermark, advance_watermark, as_text, set_watermark_back
 from include.job import RunRecord
 from include.lake.delta_log import is_there
@@ -100,6 +101,8 @@ def ingest_next(
     ingestion: Ingestion, connector: SourceConnector, parse: Parse, run_id: str | None
 ) -> Counts | None:
     """Ingest one batch of the splits that no batch has; None when there are none left."""
+    if isinstance(connector, StreamTableConnector):
+        return connector.take_next(ingestion)
     lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
     following = connector.next_splits(logged.done())
     if not following.splits:
@@ -190,12 +193,13 @@ def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
     """The reason why an ingest run would change nothing; None when it would, or only it can tell."""
-    if lag_of_run(lake, source).waiting or has_to_replay(lake, source):
+    lag = lag_of_run(lake, source)
+    if lag.waiting or has_to_replay(lake, source):
         return None  # the run does that, or fails and says so
     logged = read_log(lake, source.name)
     if amendments_in(logged, source.name).set_watermark is not None:
         return None  # as above
-    nothing_new = f"nothing new in {place_of(source)}"
+    nothing_new = lag.held or f"nothing new in {place_of(source)}"
     if source.heartbeat_delay is None:
         return nothing_new
     watermark_us = None if logged is None else logged.watermark(source).watermark_us

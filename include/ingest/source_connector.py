@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
-from include.connectors import DeltaTable, KafkaTopic
+from include.connectors import DeltaTable, KafkaTopic, refuse_own_table
 from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.connector import (
     Batch,
@@ -35,7 +35,7 @@ from include.ingest.landed_values import UnreadableFileError
 from include.ingest.parse_files import outcomes_of_content
 from include.job import nothing_running
 from include.lake.delta_log import is_there, move_aside
-from include.lake.errors import OF_SOURCE, LakeError, SettingsError
+from include.lake.errors import OF_SOURCE, LakeError
 from include.lake.ops import record_findings
 from include.lake.paths import Lake
 from include.registry import streams_of
@@ -51,12 +51,14 @@ def connector_of(lake: Lake, source: Source) -> SourceConnector:
 
         return TopicConnector(source, source.connector)
     if isinstance(source.connector, DeltaTable):
+        refuse_own_table(source.name, source.connector.uri, lake.root)
         from include.ingest.delta_versions import TableConnector
 
         return TableConnector(source, source.connector)
     if source.parent is not None:
-        said = f"source {source.name}: the table of a stream can be declared, but is not read yet"
-        raise SettingsError(said, subject="connector")
+        from include.ingest.stream_table import StreamTableConnector
+
+        return StreamTableConnector(lake, source, source.parent)
     return LandedFiles(lake, source)
 
 

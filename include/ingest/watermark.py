@@ -140,6 +140,11 @@ def advance_watermark(
     return SourceWatermark(reached_us, at_us, after and after.without_passed(reached_us))
 
 
+def move_watermark(before: SourceWatermark, to_us: int, now_us: int) -> SourceWatermark:
+    """The watermark after a commit, at `now_us`, of a source whose watermark is known to be `to_us`."""
+    return SourceWatermark(to_us, _ingested_at_after(before, now_us))
+
+
 def set_watermark_back(before: SourceWatermark, to_us: int, now_us: int) -> SourceWatermark:
     """The watermark after the commit, at `now_us`, that sets it back to `to_us`."""
     at_us, to_us = _ingested_at_after(before, now_us), floor_to_ms(to_us)

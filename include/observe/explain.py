@@ -42,6 +42,7 @@ from include.lake.columns import arrow_type, instant_scalar
 from include.lake.delta_log import delta_table
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import complete_until
+from include.lake.multiset import WEIGHT, has_weights, net
 from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, newest_bronze, read_files
@@ -61,7 +62,7 @@ from include.text_table import value_text
 
 MOST_EVENTS = 20_000  # of a key: they are folded while somebody waits for the page
 # In addition to an event's own columns.
-ARRIVAL_US, INGESTED_US, OWN_KEY = "_arrival_us", "_ingested_us", "_key"
+ARRIVAL_US, INGESTED_US, OWN_KEY, TAKEN = "_arrival_us", "_ingested_us", "_key", "_weight"
 
 
 def key_of_text(fold: KeyedFold, text: str) -> Key:
@@ -122,18 +123,25 @@ def read_events(
         wanted &= _is_key(fold, key)
     columns = {*event_names(fold), "ingested_at", "watermark_before"}
     columns = columns.union(*(field.columns() for field in late))
+    if is_weighted := has_weights(table):
+        columns.add(WEIGHT)
     too_early = pc.less(files.span(time)[1], -(2**63) if first_us is None else first_us)
     found = [_extra(no_events(fold), *([pa.array([], pa.int64())] * 2))]
+    if is_weighted:
+        found[0] = found[0].append_column(TAKEN, pa.array([], pa.int32()))
     for batch in read_files(table, files.paths_but(too_early), sorted(columns), wanted=wanted):
         rows = with_late_fields(pa.Table.from_batches([batch]), late)
         instants = (rows[name].cast(pa.int64()) for name in ("watermark_before", "ingested_at"))
         events = _extra(as_events(rows, fold), *instants)
+        if is_weighted:
+            events = events.append_column(TAKEN, rows[WEIGHT])
         own = _is_key(fold, key, OWN_KEY)
         keyed = events.append_column(OWN_KEY, keys_of(fold, events)).filter(own)
         found.append(keyed.drop_columns([OWN_KEY]))
         if sum(part.num_rows for part in found) > MOST_EVENTS:
             raise too_much(f"{MOST_EVENTS:,} events")
-    return pa.concat_tables(found)
+    events = pa.concat_tables(found)
+    return net(events, TAKEN, names=no_events(fold).column_names) if is_weighted else events
 
 
 def _extra(events: pa.Table, arrivals_us: Any, ingested_us: Any) -> pa.Table:

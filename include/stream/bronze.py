@@ -31,6 +31,7 @@ from include.lake.delta_log import (
 )
 from include.lake.errors import LakeError
 from include.lake.generations import Generations, is_rebuilt, read_generations
+from include.lake.multiset import WEIGHT, has_weights
 from include.lake.ops import Finding
 from include.lake.paths import Lake, files_of
 from include.registry import stream_names, streams_of
@@ -211,6 +212,20 @@ def count_before(
         for index, cutoff_us in enumerate(cutoffs_us):
             counts[index] += _sum(pc.less(times, cutoff_us))
     return counts
+
+
+def count_taken_back(bronze: BronzeVersion, from_us: int) -> int:
+    """Count the version's rows from an instant of event time on that come to nothing: of each that is taken
+    back two."""
+    table = open_table(bronze.path)
+    if not has_weights(table):
+        return 0
+    files = BronzeFiles(table)
+    paths = files.paths_but(pc.less(files.span("event_time")[1], from_us))
+    wanted = pc.field("ingested_at") <= pa.scalar(instant_of(bronze.ingested_at_us), INSTANT)
+    wanted &= pc.field("event_time") >= pa.scalar(instant_of(from_us), INSTANT)
+    wanted &= pc.field(WEIGHT) < 0
+    return 2 * sum(int(batch.num_rows) for batch in read_files(table, paths, [WEIGHT], wanted))
 
 
 def _event_times(

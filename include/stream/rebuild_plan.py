@@ -18,7 +18,7 @@ from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, has_written
 from include.lake.paths import Lake
 from include.settings import Stream
-from include.stream.bronze import BronzeVersion, count_before, newest_bronze
+from include.stream.bronze import BronzeVersion, count_before, count_taken_back, newest_bronze
 from include.stream.manifest import (
     Savepoint,
     StartingSavepoint,
@@ -176,7 +176,8 @@ class RebuildPlan(Replay):
     partitions: int
     events: int  # bronze rows before `until_us`, and not before the initial state
     before_initial_state: int  # bronze rows
-    pending: int  # bronze rows from `until_us` on
+    pending: int  # bronze rows from `until_us` on, without those that are taken back
+    taken_back: int  # the others
     estimated_seconds: float | None  # None: no replay of the stream is recorded
     now: str  # the verdict on the table
     moved: str | None  # why the table's log cannot be read: the table is moved aside
@@ -201,7 +202,7 @@ class RebuildPlan(Replay):
         """The record with the new generation, which begins with `savepoint`."""
         seed = {
             "seed_savepoint": savepoint.savepoint_id,
-            "seed_events": savepoint.events,
+            "seed_events": savepoint.events + self.taken_back,
             "switched_at_us": micros_of(datetime.now(UTC)),
         }
         record = super().record(run_id, savepoint)
@@ -280,6 +281,7 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
     since_us, column = identity.since_us, identity.time_column
     (events,) = count_before(bronze, column, since_us, cutoffs_us=[until_us])
     everything = count_before(bronze, column, None, cutoffs_us=[until_us, LAST_INSTANT_US])
+    taken_back = count_taken_back(bronze, until_us)
     now = current or GenerationRow()
     return RebuildPlan(
         opened=opened,
@@ -290,7 +292,8 @@ def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> R
         starting=starting,
         events=events,
         before_initial_state=everything[0] - events,
-        pending=everything[1] - everything[0],
+        pending=everything[1] - everything[0] - taken_back,
+        taken_back=taken_back,
         estimated_seconds=seconds_for(lake, stream.name, events - starting.events),
         now=StreamStatus(opened, table_status).text(),
         moved=moved,

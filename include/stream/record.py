@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,6 +57,8 @@ class StreamRecord:
     """The record of a stream as of one commit to its table; a new stream's has no entries."""
 
     stream: str
+    # Of all records that follow on one another: one that is begun anew numbers its entries from 1 again.
+    lineage: str = ""
     row: GenerationRow | None = None  # of live's generation
     entries: tuple[RecordEntry, ...] = ()  # in order, without those that later ones hide as a whole
     offsets_hash: str | None = None  # of live's newest batch, in its checkpoint
@@ -80,7 +83,8 @@ class StreamRecord:
         number = entry.number or 1 + max((known.number for known in self.entries), default=0)
         others = [known for known in self.entries if known.number != number]
         entries = sorted([*others, replace(entry, number=number)], key=lambda each: each.number)
-        return replace(self, entries=tuple(_needed(entries)))
+        lineage = self.lineage or uuid4().hex[:16]
+        return replace(self, entries=tuple(_needed(entries)), lineage=lineage)
 
     def as_json(self) -> Record:
         """Return the record in values of JSON, without those that are None."""

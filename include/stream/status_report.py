@@ -90,6 +90,8 @@ def next_command(
         return NextCommand(f"./stateful stream {name}", _rows_unread(opened))
     if status.is_right and status.live_is_right and not changed:
         return None
+    if status.upstream is not None:  # first: a table made of it would be made twice
+        return NextCommand(status.upstream.command, why=status.upstream.why)
     try:
         plan, options = _planned_rebuild(status, changed, forward)
     except StatefulError as error:

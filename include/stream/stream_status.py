@@ -8,7 +8,7 @@ t. It is not right where nothing is recorded.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import pyarrow as pa
@@ -20,11 +20,13 @@ from include.fold.admission import instant_of, micros_of
 from include.fold.group_state import GroupStateTimeout
 from include.ingest.amendments import Amendment
 from include.ingest.ingest_log import how_bronze_changed
+from include.ingest.stream_table import parent_of, position_in_bronze
 from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
 from include.lake.generations import GenerationRow
 from include.lake.ops import Finding
 from include.lake.paths import Lake
+from include.registry import source_named, stream_named
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles, known, read_files
 from include.stream.manifest import StreamIdentity, mapped_savepoint
@@ -108,7 +110,7 @@ def _grouped(rows: pa.Table) -> pa.Table:
 
 
 ReadLate = Callable[[Lake, str, int, int | None, int | None], list[LateGroup]]
-Reason = Literal["late rows", "other code", "not recorded", "cut off"]
+Reason = Literal["late rows", "other code", "not recorded", "cut off", "upstream"]
 
 
 @dataclass(frozen=True)
@@ -252,12 +254,13 @@ class _Judge:
 
 
 SHOWN = 5
-OF_STATUS = {"late_rows_not_restated", "state_lacks_rows", "table_not_right"}
+OF_STATUS = {"late_rows_not_restated", "state_lacks_rows", "table_not_right", "upstream_not_right"}
 WHY: dict[Reason, str] = {
     "late rows": "without late rows that are in bronze",
     "other code": "by other code than today's",
     "not recorded": "nothing is recorded of it",
     "cut off": "a run was cut off, and the next one completes it",
+    "upstream": "a table that it is made of is not right, or has changed since",
 }
 
 
@@ -269,7 +272,7 @@ def status_findings(
     live = [table_status.live] if table_status.live is not None and table_status.live.reason else []
     late = [span for span in table_status.wrong if span.reason == "late rows"]
     of_live = [span for span in live if span.reason == "late rows"]
-    others = [s for s in table_status.wrong if s not in late]
+    others = [s for s in table_status.wrong if s not in late and s.reason != "upstream"]
     others = others or [s for s in live if s not in of_live]
     rebuild = f"`./stateful rebuild {name} --apply`"
     if is_mapped:
@@ -349,11 +352,70 @@ def state_between(table_status: TableStatus, from_us: int, until_us: int) -> str
 
 
 @dataclass(frozen=True)
+class Upstream:
+    """The first instant of a table from which on what it is made of is not right, or is not in it."""
+
+    from_us: int
+    why: str
+    command: str  # that mends it, or is the first of those that do
+
+    def within(self, table_status: TableStatus) -> TableStatus:
+        """The verdict on a table with what is right by its own record alone as wrong from there on."""
+        spans: list[Span] = []
+        for span in table_status.spans:
+            right_until_us = max(span.from_us, min(self.from_us, span.until_us))
+            if span.reason is not None or right_until_us == span.until_us:
+                spans.append(span)
+                continue
+            parts = [replace(span, until_us=right_until_us)]
+            parts.append(replace(span, from_us=right_until_us, reason="upstream"))
+            spans += [part for part in parts if part.from_us < part.until_us]
+        return replace(table_status, spans=tuple(spans))
+
+    def finding(self, name: str, table_status: TableStatus) -> Finding:
+        wrong = [span for span in table_status.wrong if span.reason == "upstream"]
+        said = f"{self.why}, from {instant_text(self.from_us)} on"
+        return _found("upstream_not_right", name, said, f"`{self.command}`", wrong)
+
+
+def _upstream(
+    opened: OpenStream, of_parent: Callable[[Lake, Stream], "StreamStatus"]
+) -> Upstream | None:
+    """The verdict on the tables that a stream's rows come of; None: they are right, or it reads none."""
+    lake, source = opened.lake, source_named(opened.source)
+    done = None if source.parent is None else position_in_bronze(lake, source.name)
+    if source.parent is None or done is None:
+        return None
+    name, run = source.parent, "./stateful stream"
+    found, status = [], of_parent(lake, stream_named(name))
+    if status.upstream is not None and status.upstream.from_us < done.until_us:
+        found.append(status.upstream)
+    parent = None if status.doubt else parent_of(lake, name)
+    rebuild = f"./stateful rebuild {name} --apply"
+    if parent is None:
+        why = status.doubt or f"the table of {name} is gone"
+        return Upstream(BEGINNING_US, f"{name}: {why}", rebuild)
+    own = [span for span in status.table_status.wrong if span.reason != "upstream"]
+    if own:
+        why = f"the table of {name} is not right ({WHY[own[0].reason or 'upstream']})"
+        found.append(Upstream(own[0].from_us, why, rebuild))
+    if parent.complete_us < done.until_us:
+        why = f"{name} was rewound, and has to come as far again"
+        found.append(Upstream(parent.complete_us, why, f"{run} {name}"))
+    if changed := parent.written_since(done):
+        why = f"rows of {name} were written anew since they were taken"
+        found.append(Upstream(changed[0][0], why, f"{run} {opened.name}"))
+    first_us = min((each.from_us for each in found), default=None)
+    return None if first_us is None else replace(found[0], from_us=first_us)
+
+
+@dataclass(frozen=True)
 class StreamStatus:
     """The status of a stream: the verdict on its table, and what keeps that from counting."""
 
     opened: OpenStream
     table_status: TableStatus
+    upstream: Upstream | None = None
     bronze_changed: str | None = None  # how others have changed bronze
     unfinished: str | None = None  # an erasure of a key that the table may have
 
@@ -406,8 +468,10 @@ class StreamStatus:
         if row is None:
             return found
         is_append, is_mapped = row["output_mode"] == "append", mapped_savepoint(row["code"])
-        of_table = status_findings(opened.name, self.table_status, is_append, is_mapped is not None)
-        return [*found, *of_table]
+        found += status_findings(opened.name, self.table_status, is_append, is_mapped is not None)
+        if self.upstream is not None and "upstream" in (s.reason for s in self.table_status.wrong):
+            found.append(self.upstream.finding(opened.name, self.table_status))
+        return found
 
 
 def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None) -> StreamStatus:
@@ -416,7 +480,8 @@ def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None)
     `read_late`: in place of `late_groups`, to read a bronze once for many streams.
     """
     opened = open_stream(lake, stream)
-    return _status(opened, judged(opened, opened.identity, read_late))
+    table_status = judged(opened, opened.identity, read_late)
+    return _status(opened, table_status, partial(stream_status, read_late=read_late))
 
 
 def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
@@ -434,15 +499,29 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
         state_schema=row["state_schema"],
         since_us=row["initial_as_of_us"],
     )
-    return _status(opened, judged(opened, ran))
+    return _status(opened, judged(opened, ran), status_of_run)
 
 
-def _status(opened: OpenStream, table_status: TableStatus) -> StreamStatus:
-    erasure = opened.amendments.unfinished_erasure(opened.row)
+def _status(
+    opened: OpenStream,
+    table_status: TableStatus,
+    of_parent: Callable[[Lake, Stream], StreamStatus],
+) -> StreamStatus:
+    erasure, until_us = opened.amendments.unfinished_erasure(opened.row), table_status.until_us
+    bronze_changed = how_bronze_changed(opened.lake, opened.source, opened.amendments.log)
+    is_known = until_us is not None and bronze_changed is None
+    upstream = _upstream(opened, of_parent) if is_known else None
+    if upstream is not None and until_us is not None and upstream.from_us >= until_us:
+        upstream = None
+    if upstream is not None:
+        if opened.row is not None and opened.row["output_mode"] == "update":
+            upstream = replace(upstream, from_us=BEGINNING_US)  # it shows one state
+        table_status = upstream.within(table_status)
     return StreamStatus(
         opened,
         table_status,
-        bronze_changed=how_bronze_changed(opened.lake, opened.source, opened.amendments.log),
+        upstream,
+        bronze_changed=bronze_changed,
         unfinished=None if erasure is None else erasure.unfinished(opened.name).message,
     )
 

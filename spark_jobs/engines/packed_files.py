@@ -25,18 +25,22 @@ from include.fold.records import DefinitionError, sql_type
 from include.ingest.bronze_tables import LateField, late_fields_of, with_late_fields
 from include.lake.columns import sql_name
 from include.lake.delta_log import found_columns, open_table, unbroken
+from include.lake.multiset import WEIGHT, has_weights, net
 from include.lake.paths import files_of
 from include.settings import MIB
 from spark_jobs.engines.packing import (
     PACKED_DDL,
+    TAKEN,
     Admission,
     Bounds,
     admitted_rows,
     clock_column,
     column_of,
+    from_stream,
     hide_modules_from_gc,
     micros_of,
     packed_rows,
+    to_stream,
 )
 
 
@@ -88,7 +92,10 @@ def _packed(
     tables: Iterable[pa.Table], fold: KeyedFold, ids: Sequence[int], admission: Admission
 ) -> Iterator[pa.RecordBatch]:
     rows = [admitted_rows(each, fold, ids, admission) for each in tables if each.num_rows]
-    return packed_rows(pa.concat_tables(rows), event_schema(fold)) if rows else iter(())
+    schema = event_schema(fold)
+    if rows and TAKEN in rows[0].column_names:
+        schema = schema.append(rows[0].schema.field(TAKEN))
+    return packed_rows(pa.concat_tables(rows), schema) if rows else iter(())
 
 
 def _rows_by_part(batches: Iterable[pa.RecordBatch]) -> Counter[FilePart]:
@@ -107,9 +114,15 @@ def read_part(
     late: Sequence[LateField],
     chosen_by: str,
     count: int | None = None,
+    is_weighted: bool = False,
 ) -> pa.Table:
-    """Read the part's rows with the columns of events; BrokenInvariantError for others than `count`."""
+    """Read the part's rows with the columns of events; BrokenInvariantError for others than `count`.
+
+    `is_weighted`: with their weights as TAKEN.
+    """
     clocks = {clock_column(fold), "event_time", "is_heartbeat", chosen_by}
+    if is_weighted:
+        clocks.add(WEIGHT)
     wanted = (event_names(fold) | clocks).union(*(field.columns() for field in late))
     folder, _, name = part.path.rpartition("/")
     with (
@@ -128,6 +141,8 @@ def read_part(
         raise BrokenInvariantError(
             f"{part.path} has {rows.num_rows} rows from byte {part.start} on, and not {count}"
         )
+    if is_weighted:
+        rows = rows.append_column(TAKEN, rows[WEIGHT])
     return with_late_fields(rows, late)
 
 
@@ -159,21 +174,32 @@ class BronzeEvents(NamedTuple):
     tasks: Sequence[Sequence[FilePart]]
     bounds: Bounds
     late: Sequence[LateField]
+    is_weighted: bool  # rows may take others back
 
     def pack(self, fold: KeyedFold, ids: Sequence[int]) -> DataFrame:
-        """Return all of them as packed rows (PACKED_DDL)."""
-        tasks, late, bounds = self.tasks, self.late, self.bounds
+        """Return all of them as packed rows (PACKED_DDL), without those that are taken back."""
+        tasks, late, bounds, is_weighted = self.tasks, self.late, self.bounds, self.is_weighted
 
         def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             hide_modules_from_gc()
             numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             parts = (part for number in numbers for part in tasks[number])
-            read = (read_part(part, fold, late, "ingested_at") for part in parts)
+            read = (read_part(p, fold, late, "ingested_at", None, is_weighted) for p in parts)
             within = (rows.filter(_within(rows, fold, bounds)) for rows in read)
             return _packed(within, fold, ids, Admission())
 
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(pack, PACKED_DDL)
+        packed = numbers.mapInArrow(pack, PACKED_DDL)
+        # A row and the one that takes it back are of one bucket, but of different files.
+        return packed.groupBy("bucket").applyInArrow(_net, PACKED_DDL) if is_weighted else packed
+
+
+def _net(packed: pa.Table) -> pa.Table:
+    """Return the packed rows of a bucket as one, without events that are taken back."""
+    events = net(pa.concat_tables(map(from_stream, packed["events"].to_pylist())), TAKEN)
+    position, one = packed.column_names.index("events"), packed.slice(0, 1)
+    stream = pa.array([to_stream(events)], pa.binary())
+    return one.set_column(position, packed.schema.field("events"), stream)
 
 
 def events_between(
@@ -181,14 +207,16 @@ def events_between(
 ) -> BronzeEvents:
     """Return the events of the table at `bronze`, without heartbeats."""
     check_bronze(bronze, fold)
-    adds = pa.table(open_table(bronze).get_add_actions(flatten=True))
+    table = open_table(bronze)
+    adds = pa.table(table.get_add_actions(flatten=True))
     if INSTANTS[fold.time_us] == "event_time" and DATES in adds.column_names:
         adds = adds.filter(dates_within(pc.field(DATES), bounds.from_us, bounds.until_us))
     folder = bronze if "://" in bronze else Path(bronze).absolute().as_uri()
     sizes = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
     files = [(f"{folder}/{quote(path)}", size) for path, size in sizes]
     tasks = _tasks(files, spark.sparkContext.defaultParallelism)
-    return BronzeEvents(spark, tasks, bounds, late_fields_of(bronze, fold))
+    late = late_fields_of(bronze, fold)
+    return BronzeEvents(spark, tasks, bounds, late, is_weighted=has_weights(table))
 
 
 def _tasks(files: Sequence[tuple[str, int]], cores: int) -> list[list[FilePart]]:

@@ -78,6 +78,7 @@ BATCH_BYTES = 256 * 1024**2
 ADMITTED, LATE, BEFORE_INITIAL_STATE, HEARTBEAT = 0, 1, 2, 3
 # Columns besides an event's own, of which none can begin with an underscore.
 BUCKET, KIND, COMMIT_US, HAPPENED_US = "_bucket", "_kind", "_commit_us", "_happened_us"
+TAKEN = "_weight"  # of rows that may be taken back
 
 
 def bucket_of(ids: Sequence[int], *key: str | Column) -> Column:
@@ -113,6 +114,8 @@ def admitted_rows(
             events[field.name] = pa.chunked_array([micros_of(rows, INSTANTS[field.name])])
         elif field.name != KEY:
             events[field.name] = column_of(rows, field.name, field.type)
+    if TAKEN in rows.column_names:
+        events[TAKEN] = rows[TAKEN].cast(pa.int32())
     keys = None if fold.keys.is_derived else keys_of(fold, pa.table(events))
     table = pa.table(
         {

@@ -7,10 +7,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.airflow.assets import bronze_asset, source_asset, table_asset
-from include.connectors import DeltaTable, KafkaTopic
+from include.connectors import DeltaTable, KafkaTopic, StreamTable
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
-from include.settings import default_lake
+from include.settings import Source, default_lake
 from include.steps import INGEST_HERE
 from include.streams import sources
 from tests.dags import ROOT, dag_run, job_of, load_dags
@@ -88,3 +88,10 @@ def test_a_source_with_a_schedule_has_a_dag_without_any_stream(
     start = job_of(task, context)
     assert start.command[1:] == ["-m", INGEST_HERE]
     assert start.arguments[:4] == ["--source", "signals", "--lake", lake.root]
+
+
+def test_a_source_of_a_streams_table_has_the_asset_of_that_table():
+    """Of one URI there is one Asset: Airflow refuses to read a Dag with two."""
+    parent = stream_named("user_counts")
+    child = Source(name="counted", comment="Emitted", connector=StreamTable(parent.name))
+    assert source_asset(child, "/lake") == table_asset(parent, "/lake")

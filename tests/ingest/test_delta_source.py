@@ -24,6 +24,8 @@ from include.ingest.parse_files import Counts
 from include.ingest.source_connector import lag_of_run, waiting
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
+from include.registry import all_sources, source_named
+from include.streams import sources
 from tests.deaths import Dying, KilledError
 from tests.examples import examples
 from tests.ingested import SIGNALS, bronze_of, quarantine_of
@@ -317,3 +319,27 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
     ingest(lake, theirs.source())
     assert values_of(lake) == [*range(version), *range(last + 1, 5)]
     assert ingest(lake, theirs.source()) == Counts()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_table_of_this_lake_is_no_delta_source(
+    lake: Lake, scheme: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As one its Dag would have two Assets of one URI, Delta's own columns (`__is_cdc`) would be rescued fields,
+    and rows that a rebuild is the first to emit would be missed."""
+    own = connectors.DeltaTable(uri=f"{scheme}{lake.table('user_counts')}/")
+    source = replace(SIGNALS, connector=own)
+    for refuses in (lambda: ingest(lake, source), lambda: waiting(lake, source)):
+        with refused("wrong_setting", subject=source.name) as error:
+            refuses()
+        assert 'StreamTable("user_counts")' in error.value.message
+    monkeypatch.setenv("LAKE", lake.root)
+    monkeypatch.setattr(sources, "SOURCES", (source,))
+    with refused("wrong_setting", subject=source.name):  # so that it has no Dag
+        source_named(source.name)
+    assert not all_sources()
+    others = replace(
+        SIGNALS, connector=connectors.DeltaTable(uri=f"{lake.root}_of_others/tables/a")
+    )
+    monkeypatch.setattr(sources, "SOURCES", (others,))
+    assert all_sources() == (others,)

@@ -32,12 +32,13 @@ from include.lake.columns import instant_scalar
 from include.lake.dead_letters import AT, AT_DATE, NUMBER
 from include.lake.delta_log import open_table, unbroken
 from include.lake.lease import check_held
+from include.lake.multiset import WEIGHT, has_weights, net
 from include.lake.paths import Lake, files_of
 from include.lake.table import USER_METADATA, Record, Staged, Table
 from include.settings import Check, Verdict
 from include.stream.manifest import Savepoint, states_in
 from spark_jobs.engines.engine import LiveQuery, Stage, WriteBatch
-from spark_jobs.engines.packing import Bounds
+from spark_jobs.engines.packing import TAKEN, Bounds
 from spark_jobs.engines.state_rows import projected, states_from_rows
 from spark_jobs.tables.dead_letters import DeadLetters, stored
 from spark_jobs.tables.product import Product
@@ -93,6 +94,8 @@ class LocalEngine:
         )
         names = {*event_names(fold), "ingested_at", "is_heartbeat"}
         names = names.union(*(field.columns() for field in late))
+        if is_weighted := has_weights(table):
+            names.add(WEIGHT)
         with unbroken(bronze):
             rows = files.to_table(columns=sorted(names), filter=dates)
         wanted = ~pc.field("is_heartbeat") & (
@@ -102,7 +105,9 @@ class LocalEngine:
             wanted &= pc.field(time) >= instant_scalar(from_us)
         if until_us is not None:
             wanted &= pc.field(time) < instant_scalar(until_us)
-        return as_events(with_late_fields(rows.filter(wanted), late), fold)
+        rows = rows.filter(wanted)
+        events = as_events(with_late_fields(rows, late), fold)
+        return net(events.append_column(TAKEN, rows[WEIGHT]), TAKEN) if is_weighted else events
 
     # States
 
