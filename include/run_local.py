@@ -7,12 +7,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from include.lake.delta_log import dataset_of
 from include.lake.generations import format_result, read_generations, read_result
 from include.lake.paths import Lake
+from include.registry import descendants_of, source_named, stream_named
 from include.settings import PROJECT, Source, Stream
 from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun
 from include.stream.checkpoint import committed_batch
+from include.stream.stream_status import stream_status
+from include.text_table import counted
 
 CELL_WIDTH = 48  # of a value on a terminal; output to a pipe has whole values
 
@@ -80,6 +84,44 @@ def ingest(lake: Lake, source: Source) -> int:
         say(f"ingest: {reason}")
         return 0
     return _take(INGEST, run)
+
+
+def downstream_plan(lake: Lake, stream: Stream) -> str:
+    """Say which streams follow on one whose rows are replaced, for people."""
+    behind = [name for name in descendants_of(stream.name) if lake.is_delta_table(lake.table(name))]
+    if not behind:
+        return f"no stream that has run reads the table of {stream.name}"
+    said = f"then, in this order, each unless its input comes to the same rows: {', '.join(behind)}"
+    rows = sum(dataset_of(lake.bronze(stream_named(name).source)).count_rows() for name in behind)
+    return f"{said}; at most {counted(rows, 'row')} of their bronze are replayed"
+
+
+def mend_downstream(lake: Lake, stream: Stream) -> int:
+    """Take what has become of a stream's rows into all streams behind it; return the exit code of what failed.
+
+    Each step is by what is there: so whoever was cut off repeats the command, and what is done is left out.
+    """
+    for child in map(stream_named, descendants_of(stream.name)):
+        if code := ingest(lake, source_named(child.source)):
+            return code
+        if reason := why_not_mend(lake, child):
+            say(f"rebuild {child.name}: {reason}")
+        elif code := run_job(
+            "rebuild_stream", ["--stream", child.name, "--lake", lake.root], child
+        ):
+            return code
+    return 0
+
+
+def why_not_mend(lake: Lake, child: Stream) -> str | None:
+    """The reason why a stream is not rebuilt behind its parent; None when its bronze makes other rows."""
+    status = stream_status(lake, child)
+    if status.opened.row is None:
+        return f"{child.name} has not run yet"
+    is_own = any(span.reason != "upstream" for span in status.table_status.wrong)
+    if status.doubt or is_own or not status.live_is_right:
+        return None
+    return "its input comes to the same rows" if status.upstream is None else status.upstream.why
 
 
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:

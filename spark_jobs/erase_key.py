@@ -3,7 +3,7 @@
     ERASE_KEY=alice spark-submit spark_jobs/erase_key.py --name user_counts --lake /data/lake
 
 The key comes by the environment, as arguments are written to logs. From the note in the ingest log
-on, ingestion and the source's streams refuse to run. Killed anywhere and started again with the same
+on, ingestion and the source's streams refuse to run. What is made of their tables is made anew. Killed anywhere and started again with the same
 key, the job goes on where it was.
 """
 
@@ -22,7 +22,7 @@ from include.amend.erase_rows import (
 )
 from include.amend.plans import ErasePlan, plan_erasure
 from include.ingest.amendments import Amendment, amended_streams, begin_erasure, note, note_done
-from include.ingest.ingest import write_keepalive
+from include.ingest.ingest import ingest, write_keepalive
 from include.ingest.ingest_log import Ingestion
 from include.job import PATIENCE, nothing_running, recorded_run
 from include.lake.delta_log import delta_table
@@ -36,6 +36,11 @@ from include.stream.manifest import keep_savepoints
 from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.rebuild_downstream import (
+    recreate_behind,
+    sources_behind,
+    streams_behind,
+)
 from spark_jobs.rebuild_stream import rebuild_amended
 
 JOB = "erase_key"
@@ -50,6 +55,7 @@ def erase(engine: SparkEngine, lake: Lake, key: ErasedKey) -> None:
         erasure = _erase_rows(lake, key)
         options, then = RebuildOptions(full_refresh=True), f"./stateful erase {source} KEY --apply"
         rebuild_amended(engine, lake, erasure, options, then=then)
+        recreate_behind(engine, lake, source, then)
         with nothing_running(lake, source_names(), all_streams()):
             _delete_history(lake, key, erasure)
         log.info("a key of %s is erased: amendment %d of its ingest log", source, erasure.number)
@@ -90,13 +96,17 @@ def _erase_all_of(lake: Lake, plan: ErasePlan, erasure: Amendment) -> Amendment:
 
 def _delete_history(lake: Lake, key: ErasedKey, erasure: Amendment) -> None:
     """Delete the history of all tables that may have had the key, and then note that it is done."""
-    source = key.source.name
-    streams = [stream.name for stream in streams_of(source)]
-    for stream, _ in amended_streams(lake, source):
+    source, behind = key.source.name, streams_behind(lake, key.source.name)
+    streams = [stream.name for stream in (*streams_of(source), *behind)]
+    for stream in (*(stream for stream, _ in amended_streams(lake, source)), *behind):
         delete_generations(lake, stream, EVER)
     _forget(lake, *map(lake.table, streams), *map(lake.dead_letters, streams))
-    erase_in_ops(lake, [source, *streams])
+    erase_in_ops(lake, [source, *streams, *(stream.source for stream in behind)])
     _forget(lake, *map(lake.ops, SCHEMAS), is_alone=False)
+    for each in sources_behind(
+        lake, source
+    ):  # which know their parents' tables by commits that are gone
+        ingest(lake, each)
     note_done(lake, key.source, erasure)
 
 

@@ -10,6 +10,7 @@ anywhere and started again without --to, the job goes on where it was.
 
 import logging
 from datetime import UTC, datetime
+from functools import partial
 
 from include.amend.plans import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
@@ -26,6 +27,7 @@ from include.stream.manifest import keep_savepoints, savepoints_of
 from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.rebuild_downstream import recreate_behind, waits_for_parent
 from spark_jobs.rebuild_stream import rebuild_amended
 
 JOB = "set_watermark"
@@ -43,6 +45,8 @@ def set_watermark(engine: SparkEngine, lake: Lake, source: Source, to: datetime 
         amendment = amendments_of(lake, name).open
         assert amendment is not None  # only this finishes it
         rebuild_amended(engine, lake, amendment, RebuildOptions())
+        then, waits = str(amendment.unfinished(name).command), partial(waits_for_parent, lake)
+        recreate_behind(engine, lake, name, then, waits)
         with nothing_running(lake, [name], streams_of(name)):
             for stream, _ in amended_streams(lake, name):
                 _delete_savepoints_ahead(lake, stream)

@@ -23,12 +23,20 @@ from include.ingest.bronze_tables import read_quarantine
 from include.ingest.ingest_log import Ingestion
 from include.ingest.source_connector import place_of, waiting
 from include.ingest.watermark import as_text
-from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
+from include.lake.delta_log import dataset_of, delta_table, is_there, lying_aside, open_table
 from include.lake.errors import LakeError, SettingsError, damaged, wrong_argument
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.maintain.table_maintenance import unknown_folders
-from include.registry import all_sources, source_names, stream_names, streams_of
+from include.registry import (
+    all_sources,
+    ancestors_of,
+    descendants_of,
+    source_names,
+    stream_named,
+    stream_names,
+    streams_of,
+)
 from include.settings import Source, Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, count_before, newest_bronze
 from include.stream.checkpoint import newest_begun
@@ -37,9 +45,18 @@ from include.stream.rebuild_plan import RebuildOptions, plan_later_rebuild
 from include.text_table import counted, text_table
 
 
+def refuse_derived(source: Source, why: str) -> None:
+    """Raise SettingsError for a source of a stream's table, which is what that stream makes of another source."""
+    if source.parent is not None:
+        root = stream_named([source.parent, *ancestors_of(source.parent)][-1]).source
+        said = f"{source.name} has what {source.parent} emits: {why}: name {root}"
+        raise SettingsError(said, code="wrong_argument", subject=source.name)
+
+
 def _refuse(lake: Lake, key: ErasedKey) -> None:
     """Raise LakeError when a key cannot be erased as the lake is."""
     source = key.source
+    refuse_derived(source, "a key is erased where it landed")
     if aside := lying_aside(lake):
         said = f"{aside[0]} may have the key: move it out of the lake, or delete it"
         raise _in_the_way(aside[0], said)
@@ -56,8 +73,15 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
         )
     if lake.is_delta_table(lake.ingest_log(source.name)):
         Ingestion(lake, source)  # LakeError when others have changed bronze: it may have the key
-    for stream in streams_of(source.name):
+    for stream in (*streams_of(source.name), *_behind(lake, source.name)):
         _refuse_stream(lake, stream, key)
+
+
+def _behind(lake: Lake, source: str) -> list[Stream]:
+    """The streams that have run and are made of tables of the source's streams: they may have the key, too."""
+    names = dict.fromkeys(n for s in streams_of(source) for n in descendants_of(s.name))
+    behind = map(stream_named, names)
+    return [each for each in behind if is_there(lake, lake.bronze(each.source))]
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
@@ -116,6 +140,7 @@ class ErasePlan:
     elsewhere: tuple[str, ...]  # other sources that may have the key
     rebuilds: tuple[str, ...]  # plans for the streams that ever ran, by bronze as it is now
     begun: Amendment | None  # the erasure that was begun before, and is to be finished
+    behind: tuple[str, ...] = ()  # streams of tables of the source's streams
 
     @property
     def counts(self) -> dict[str, int]:
@@ -136,6 +161,7 @@ class ErasePlan:
             ("dates of bronze", len(found.dates), "written again without it"),
             (place_of(source), len(self.landed), landed),
             ("streams", len(streams), f"rebuilt from the beginning: {', '.join(streams)}"),
+            ("behind", len(self.behind), f"made anew, bronze and table: {', '.join(self.behind)}"),
         ]
         left = [
             ("files not ingested yet", self.waiting, "NOT looked into: ingest them first"),
@@ -174,6 +200,7 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         elsewhere=tuple(_elsewhere(lake, key)),
         rebuilds=tuple(_rebuilds(lake, source)),
         begun=begun,
+        behind=tuple(stream.name for stream in _behind(lake, source)),
     )
 
 
@@ -181,9 +208,12 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
     """Other sources with a field of the key's name, or that read a table of the source's streams."""
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
+    behind = {stream.source for stream in _behind(lake, source.name)}
     for other in all_sources():
         uri = other.connector.uri if isinstance(other.connector, DeltaTable) else ""
         read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))
+        if other.name in behind:
+            continue
         if other.name != source.name and set(key.values) & {field.name for field in other.fields}:
             yield f"{other.name}, with a field of that name"
         elif read is not None:
@@ -239,6 +269,7 @@ class WatermarkPlan(NamedTuple):
 def plan_set_watermark(lake: Lake, source: Source, to: datetime | None) -> WatermarkPlan:
     """Plan to set a source watermark back, or to finish what was begun. Raises SettingsError for an
     instant that cannot be, LakeError without bronze and while a key is being erased from it."""
+    refuse_derived(source, "its watermark is until when that is complete, and not set back")
     begun = amendments_of(lake, source.name).open
     to_us = None if to is None else micros_of(to) // US_PER_MS * US_PER_MS  # as watermarks are
     if begun is not None:

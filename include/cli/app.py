@@ -131,6 +131,10 @@ def _option(name: str, text: str) -> Any:
 A_STREAM, A_SOURCE = "A stream of include/streams.", "A source of include/streams/sources.py."
 StreamArgument = Annotated[Stream, _argument("NAME", A_STREAM, stream_named, stream_names)]
 SourceArgument = Annotated[Source, _argument("SOURCE", A_SOURCE, source_named, source_names)]
+DownstreamOption = Annotated[
+    bool,
+    typer.Option("--downstream", help="Then all streams that read its table, and those behind."),
+]
 FromArgument = Annotated[
     datetime, _argument("FROM", "Start, inclusive: a date or an instant (UTC).")
 ]

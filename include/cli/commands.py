@@ -19,6 +19,7 @@ from include.cli.app import (
     AnyLakeOption,
     AnyStreamArgument,
     ApplyOption,
+    DownstreamOption,
     DryRunOption,
     FromArgument,
     JsonOption,
@@ -60,7 +61,7 @@ from include.settings import Source, Stream
 from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
-from include.stream.restate_plan import plan_backfill, plan_restate
+from include.stream.restate_plan import has_nothing_to_change, plan_backfill, plan_restate
 from include.stream.status_report import status_of, status_of_each
 from include.text_table import printable
 
@@ -268,12 +269,21 @@ def show_backfill(
 
 @command("restate", "restate device_signals 2026-11-20 2026-11-21", STATE)
 def restate(
-    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
+    stream: StreamArgument,
+    start: FromArgument,
+    until: UntilArgument,
+    lake: LakeOption,
+    is_downstream: DownstreamOption = False,
 ) -> int:
     """Restate an interval of a stream from bronze, late rows included."""
     say(plan_restate(open_stream(lake, stream), start, until).text())
+    if is_downstream:
+        say(run_local.downstream_plan(lake, stream))
+        if has_nothing_to_change(lake, stream, start, until):
+            return run_local.mend_downstream(lake, stream)
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
-    return _run("restate_interval", lake, stream, args=interval)
+    code = _run("restate_interval", lake, stream, args=interval)
+    return code if code or not is_downstream else run_local.mend_downstream(lake, stream)
 
 
 @command("rebuild", "rebuild user_counts --buckets 100 --apply", STATE)
@@ -297,13 +307,21 @@ def rebuild(
         bool,
         typer.Option("--forward", help="From a state of the former code, whose rows stay before."),
     ] = False,
+    is_downstream: DownstreamOption = False,
     is_applied: ApplyOption = False,
 ) -> int:
     """Rebuild the state and table of a stream from bronze, late rows included: show the plan, or --apply it."""
     options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state, forward)
     args = ["--options", options.text()]
     plan = plan_rebuild(lake, stream, options).text()
-    return planned(plan, is_applied, lambda: _run("rebuild_stream", lake, stream, args=args))
+    if is_downstream:
+        plan = f"{plan}\n{run_local.downstream_plan(lake, stream)}"
+
+    def apply() -> int:
+        code = _run("rebuild_stream", lake, stream, args=args)
+        return code if code or not is_downstream else run_local.mend_downstream(lake, stream)
+
+    return planned(plan, is_applied, apply)
 
 
 @command("set-watermark", "set-watermark user_events --to 2026-11-20T10:00:00Z --apply", STATE)
