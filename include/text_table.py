@@ -11,7 +11,7 @@ from itertools import pairwise
 # Characters that a terminal takes for commands or writes from right to left, and half surrogate pairs.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-FIGURE = ("", "-", *"0123456789")  # the first characters of numbers
+FIGURE = ("", "-", "<", *"0123456789")  # the first characters of numbers
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

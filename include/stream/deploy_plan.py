@@ -29,7 +29,6 @@ from include.stream.status_report import next_command
 from include.stream.stream_identity import settings_differ, what_changed
 from include.stream.stream_status import (
     ReadLate,
-    Reason,
     Span,
     StreamStatus,
     known_instant,
@@ -50,10 +49,11 @@ State = Literal[
     "gone",
     "cannot be",
 ]
-# By what a table is wrong; the first that is true of it.
-STATES: dict[Reason, State] = {
+# By why a table is wrong; the first that is true of it.
+STATES: dict[str, State] = {
     "other code": "new code",
     "not recorded": "not proved",
+    "upstream": "upstream",
     "late rows": "late rows",
     "cut off": "cut off",
 }
@@ -66,7 +66,7 @@ EXIT_CODES: dict[State, int] = {
     "cannot be": CANNOT_BE,
 }
 WORST = (CANNOT_BE, WOULD_BE_WRONG, RUNS_TO_DO, NOTHING)
-RUN, REBUILD = "./stateful stream ", "./stateful rebuild "
+RUN, REBUILD, SAVEPOINT = "./stateful stream ", "./stateful rebuild ", "savepoint "
 COLUMNS = ("stream", "what", "wrong from", "mended by", "rows to read", "seconds")
 HOW = {"--migrate-state": "migrate_state", "--forward": "forward"}
 WIDTH = 120  # of a terminal
@@ -102,6 +102,11 @@ class PlannedStream:
         """The parts that an approval of it is bound to, as JSON."""
         return json.dumps([self.stream, self.command, self.code, self.delay_us])
 
+    @property
+    def replayed(self) -> int:
+        """The rows that a rebuild reads."""
+        return (self.rows or 0) if (self.command or "").startswith(REBUILD) else 0
+
     def cells(self) -> list[str]:
         """Return it for a table of text."""
         wrong = "" if not self.is_wrong else _at(self.wrong_from) or "the beginning"
@@ -110,26 +115,19 @@ class PlannedStream:
         return [self.stream, self._what(), wrong, self._mended_by(), rows, seconds]
 
     def _what(self) -> str:
-        is_told = self.state in ("late rows", "new", "unchanged")
-        return (
-            self.what if is_told and self.what else ": ".join(filter(None, (self.state, self.what)))
-        )
+        parts = (self.what,) if self.state == "late rows" else (self.state, self.what)
+        return ": ".join(filter(None, parts))
 
     def _mended_by(self) -> str:
         if self.command is None or not self.is_step:
-            return self.command or ""
+            return ""
         if self.command.startswith(RUN):
             return "its first run" if self.state == "new" else "its next run"
         how = next((how for option, how in HOW.items() if option in self.command), "rebuild")
-        if self.start is None:
-            return how
-        savepoint = self.start.removeprefix("savepoint ")
-        is_savepoint = savepoint != self.start
-        return (
-            f"{how} from {until_of(savepoint):%m-%d %H:%M}"
-            if is_savepoint
-            else f"{how} from {self.start}"
-        )
+        start = self.start or ""
+        if start.startswith(SAVEPOINT):
+            start = f"{until_of(start.removeprefix(SAVEPOINT)):%m-%d %H:%M}"
+        return f"{how} from {start}" if start else how
 
 
 def _at(instant: datetime | None) -> str | None:
@@ -149,12 +147,12 @@ class DeployPlan:
 
     @property
     def rows(self) -> int:
-        """The rows that all steps read."""
-        return sum(step.rows or 0 for step in self.steps)
+        """The rows that all steps replay; a run takes what has come in until then."""
+        return sum(step.replayed for step in self.steps)
 
     @cached_property
     def plan_id(self) -> str:
-        """The argument of `apply`: a digest of the steps, and the rows that they read."""
+        """The argument of `apply`: a digest of the steps, and the rows that they replay."""
         text = json.dumps(sorted(step.key for step in self.steps))
         return f"{sha256(text.encode()).hexdigest()[:8]}-{self.rows}"
 
@@ -162,7 +160,7 @@ class DeployPlan:
     def exit_code(self) -> int:
         """0: nothing is to do; 3: only runs; 4: something would be wrong; 2: something cannot be."""
         codes = {EXIT_CODES.get(each.state, WOULD_BE_WRONG) for each in self.streams}
-        return next((code for code in WORST if code in codes), NOTHING)
+        return next(code for code in WORST if code in codes | {NOTHING})
 
     @property
     def shown(self) -> list[PlannedStream]:
@@ -192,36 +190,29 @@ class DeployPlan:
         free = WIDTH - sum(widest) + widest[1] - 2 * len(COLUMNS)
         cells = [[name, cut(what, max(free, SHORTEST)), *more] for name, what, *more in cells]
         table = text_table(COLUMNS, cells) if cells else []
-        return "\n".join([heading, *table, *self._end()])
-
-    def _end(self) -> list[str]:
-        unchanged = len(self.streams) - len(self.shown)
-        lines = [f"{counted(unchanged, 'stream')} unchanged"] if unchanged else []
-        if self.steps:
-            lines += [f"In this order, {self._time()}.", self.apply_command]
-        return lines
-
-    def _time(self) -> str:
-        known = [step.seconds for step in self.steps if step.seconds is not None]
-        unknown = len(self.steps) - len(known)
-        took = [f"about {span_text(sum(known))}"] * bool(known)
-        took += [f"{counted(unknown, 'step')} of unknown length"] * bool(unknown)
-        return " and ".join(took)
-
-    @property
-    def apply_command(self) -> str:
-        return f"./stateful apply {self.plan_id}{self.option}"
+        return "\n".join([heading, *table, *self._end(), *self._command()])
 
     def markdown(self, heading: str) -> str:
         """Return the plan as a comment on a pull request."""
-        lines = [f"**{heading}**", ""]
-        if self.shown:
-            rows = [[markdown_cell(cell) for cell in each.cells()] for each in self.shown]
-            bar = [":---", ":---", ":---", ":---", "---:", "---:"]
-            lines += [f"| {' | '.join(cells)} |" for cells in (COLUMNS, bar, *rows)] + [""]
-        *said, last = self._end() or [""]
-        lines += said
-        return "\n".join([*lines, f"`{last}`" if self.steps else last]).rstrip()
+        rows = [[markdown_cell(cell) for cell in each.cells()] for each in self.shown]
+        bar = [*[":---"] * 4, "---:", "---:"]
+        table = [f"| {' | '.join(cells)} |" for cells in (COLUMNS, bar, *rows)] if rows else []
+        commands = [f"`{command}`" for command in self._command()]
+        return "\n".join([f"**{heading}**", "", *table, "", *self._end(), *commands])
+
+    def _end(self) -> list[str]:
+        wrong = [each for each in self.shown if each.state == "cannot be"]
+        lines = [f"{e.stream}: {e.what}{f': `{e.command}`' if e.command else ''}" for e in wrong]
+        if unchanged := len(self.streams) - len(self.shown):
+            lines.append(f"{counted(unchanged, 'stream')} unchanged")
+        known = [step.seconds for step in self.steps if step.seconds is not None]
+        took = [f"about {span_text(sum(known))}"] * bool(known)
+        if unknown := len(self.steps) - len(known):
+            took.append(f"{counted(unknown, 'step')} of unknown length")
+        return [*lines, *[f"In this order, {' and '.join(took)}."] * bool(took)]
+
+    def _command(self) -> list[str]:
+        return [f"./stateful apply {self.plan_id}{self.option}"] if self.steps else []
 
 
 def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
@@ -306,16 +297,22 @@ def _state(
         return "not proved", status.doubt
     if status.opened.row is None:
         return "new", ""
+    late = _late_text(wrong)
     if changed:
-        return "settings" if differ else "new code", ", ".join(differ or changed)
+        what = "; ".join(filter(None, (", ".join(differ or changed), late)))
+        return "settings" if differ else "new code", what
     reasons = {span.reason for span in wrong}
-    found = [of for reason, of in STATES.items() if reason in reasons]
-    state: State = found[0] if found else "unchanged"
-    return state, _late_text(wrong) if state == "late rows" else ""
+    if not reasons:
+        return "unchanged", ""
+    found = (of for reason, of in STATES.items() if reason in reasons)
+    state: State = next(found, "not proved")
+    return state, late
 
 
 def _late_text(wrong: Iterable[Span]) -> str:
     groups = {group for span in wrong for group in span.missing}
+    if not groups:
+        return ""
     dates = first_names(sorted({f"{group.date:%m-%d}" for group in groups}), 2)
     return f"{counted(sum(group.rows for group in groups), 'late row')} ({dates})"
 
@@ -356,7 +353,7 @@ def approve(lake: Lake, whole: DeployPlan, chosen: DeployPlan, plan_id: str) -> 
         if not shown:
             raise _changed(plan_id, "its steps are others now")
         _refuse_more_rows(plan_id, shown[0].rows, _rows_in(plan_id))
-        approved = {step.key: step.rows or 0 for step in shown[0].steps}
+        approved = {step.key: step.replayed for step in shown[0].steps}
         write_approval(lake, plan_id, approved)
     for step in chosen.steps:
         refuse_other_step(approved, step, plan_id)

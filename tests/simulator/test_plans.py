@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 
 from include.ingest.amendments import amendments_of
 from include.stream.deploy_plan import DeployPlan, make_plan
@@ -13,7 +13,8 @@ from tests.examples import examples
 from tests.faults.command_line import CommandLine
 from tests.simulator.auditor import WrongError
 from tests.simulator.operations import REFUSALS
-from tests.simulator.simulate import Simulation
+from tests.simulator.shapes import Shape
+from tests.simulator.simulate import ANY_SHAPE, KIND_OF_STREAM, SOME_FEATURES, Simulation
 from tests.simulator.world import SOURCE
 
 
@@ -21,6 +22,10 @@ class Plans(Simulation):
     """Operations on one stream; each fifth time, and at the end, its plan is applied."""
 
     done = 0
+
+    @initialize(kind=KIND_OF_STREAM, features=SOME_FEATURES, shape=ANY_SHAPE)
+    def open(self, kind: str, features: frozenset[str], shape: Shape) -> None:
+        super().open(kind, features | {"changes", "delays"}, shape)
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
