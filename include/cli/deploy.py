@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from include.cli.app import DONE, JsonOption, LakeOption, command, main, show_json
+from include.cli.app import DONE, FAILED, JsonOption, LakeOption, command, main, show_json
 from include.cli.commands import STATE
 from include.lake.paths import Lake
 from include.registry import parents_of, stream_named, stream_names
@@ -86,6 +86,9 @@ def apply(
             if now.command is None:
                 say(f"{step.stream} is left out: it is right")
                 continue
+            if now.is_at_most:
+                say(f"{step.stream} waits: {now.what} is to be made right first")
+                return FAILED
             if code := _carry_out(lake, now, approved, plan_id):
                 return code
             done += 1

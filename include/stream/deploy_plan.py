@@ -261,7 +261,9 @@ def planned_stream(
     differ = settings_differ(lake, opened.stream, opened.generations)
     wrong = _wrong(status)
     state, what = _state(status, wrong, differ, changed)
-    mend = next_command(status, changed, read_late, forward=is_forward and bool(changed))
+    # Its parents come first, and whether it is then rebuilt is seen when they are right.
+    waits, alone = status.upstream is not None, replace(status, upstream=None)
+    mend = next_command(alone, changed, read_late, forward=is_forward and bool(changed))
     known = PlannedStream(
         stream=name,
         state=state,
@@ -277,9 +279,10 @@ def planned_stream(
         return known
     if mend.why is not None:
         return replace(known, state="cannot be", what=mend.why, command=mend.command)
-    return replace(
+    planned = replace(
         known, command=mend.command, start=mend.start, rows=mend.rows, seconds=mend.seconds
     )
+    return _at_most(lake, planned) if waits else planned
 
 
 def _wrong(status: StreamStatus) -> list[Span]:
@@ -306,7 +309,7 @@ def _state(
         return "unchanged", ""
     found = (of for reason, of in STATES.items() if reason in reasons)
     state: State = next(found, "not proved")
-    return state, late
+    return state, ", ".join(parents_of(status.opened.name)) if state == "upstream" else late
 
 
 def _late_text(wrong: Iterable[Span]) -> str:
@@ -322,19 +325,23 @@ def _behind(lake: Lake, planned: PlannedStream, above: Sequence[PlannedStream]) 
     if planned.state != "unchanged" or not above:
         return planned
     starts = [each.wrong_from for each in above if each.is_wrong]
-    bronze = lake.bronze(stream_named(planned.stream).source)
-    rows = count_events(lake, bronze, open_table(bronze).version())
-    return replace(
+    planned = replace(
         planned,
         state="upstream",
         what=", ".join(each.stream for each in above),
         is_wrong=bool(starts),
         wrong_from=None if None in starts else min(filter(None, starts), default=None),
         command=f"{REBUILD}{planned.stream} --apply",
-        rows=rows,
-        is_at_most=True,
-        seconds=seconds_for(lake, planned.stream, rows),
     )
+    return _at_most(lake, planned)
+
+
+def _at_most(lake: Lake, planned: PlannedStream) -> PlannedStream:
+    """Bound what a stream reads whose parents are mended first: all its bronze."""
+    bronze = lake.bronze(stream_named(planned.stream).source)
+    rows = count_events(lake, bronze, open_table(bronze).version())
+    seconds = seconds_for(lake, planned.stream, rows)
+    return replace(planned, start=None, rows=rows, is_at_most=True, seconds=seconds)
 
 
 MORE_ROWS = 1.5  # times those that were approved

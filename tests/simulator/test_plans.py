@@ -2,7 +2,10 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from random import Random
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -12,6 +15,7 @@ from include.stream.deploy_plan import DeployPlan, make_plan
 from tests.examples import examples
 from tests.faults.command_line import CommandLine
 from tests.simulator.auditor import WrongError
+from tests.simulator.cascade import Click, act, open_cascade
 from tests.simulator.operations import REFUSALS
 from tests.simulator.shapes import Shape
 from tests.simulator.simulate import ANY_SHAPE, KIND_OF_STREAM, SOME_FEATURES, Simulation
@@ -85,3 +89,26 @@ TestPlans.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_of_a_chain_is_carried_out_in_its_order(seed):
+    """Whatever came before, what was approved makes all three right, where each can be."""
+    draw = Random(seed)
+    with open_cascade() as world, CommandLine(lambda: world.engine).installed():
+        world.land(Click("u", world.now_us, 1), Click("v", world.now_us, 2))
+        world.settle()
+        for _ in range(20):
+            act(world, draw)
+        world.settle()
+        world.deploy(8 - world.factor)
+        typed = partial(CommandLine(lambda: world.engine).stateful, world.lake.root)
+        plan = make_plan(world.lake)
+        found = [(each.stream, each.state, each.is_at_most) for each in plan.streams]
+        upstream = [(name, "upstream", True) for name in "bc"]
+        assert found == [("a", "new code", False), *upstream]
+        applied = typed(f"apply {plan.plan_id}")
+        assert applied.code == 0, applied.text
+        world.check()
+        assert make_plan(world.lake).exit_code == 0
+        assert all(world.status(name).is_right for name in "abc")
