@@ -86,7 +86,7 @@ def test_the_job_is_given_what_the_person_entered_beside_its_own_arguments(lake)
         parsed = rebuild_stream.parse_args(job_of(apply, {"params": params}).arguments)
         given = RebuildOptions.of(json.loads(parsed.options))
         instant = params["until"] and parse_instant("UNTIL", params["until"])
-        expected = params | {"until": instant or None}
+        expected = params | {"until": instant or None, "forward": False}
         assert {"stream": parsed.stream, **vars(given)} == expected
 
 

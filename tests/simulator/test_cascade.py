@@ -20,7 +20,7 @@ from include.amend.plans import plan_erasure, plan_set_watermark
 from include.fold.admission import instant_of
 from include.ingest import stream_table
 from include.ingest.amendments import amendments_of
-from include.ingest.ingest_log import read_done
+from include.ingest.ingest_log import Ingestion, read_done
 from include.ingest.source_connector import lag_of_run
 from include.ingest.stream_table import Parent, StreamTableConnector, position_in
 from include.registry import source_named, stream_named
@@ -335,7 +335,7 @@ def test_a_rewound_child_folds_none_of_what_was_taken_back(world: Cascade):
     world.settle()
 
 
-def test_a_large_step_is_cut_by_dates_and_comes_to_the_same(monkeypatch: pytest.MonkeyPatch):
+def test_a_large_step_is_cut_by_dates_and_comes_to_the_same():
     with open_cascade() as made:
         for _ in range(4):
             made.now_us += 86_400 * SECOND_US
@@ -346,10 +346,7 @@ def test_a_large_step_is_cut_by_dates_and_comes_to_the_same(monkeypatch: pytest.
         ends = []
         while (step := small.next_step(read_done(made.lake, "from_a"))) is not None:
             ends.append(step.new[1])
-            monkeypatch.setattr("include.ingest.ingest.connector_of", lambda *_: small)
-            from include.ingest.ingest import prepare
-
-            small.take_next(prepare(made.lake, small.source))
+            small.take_next(Ingestion(made.lake, small.source))
         assert len(ends) >= 3
         assert ends == sorted(set(ends))
         made.follow("b")
