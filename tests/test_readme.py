@@ -67,7 +67,7 @@ def anchors(page: str) -> set[str]:
 def test_the_readme_and_the_docs_are_such_that_people_read_them():
     sizes = {page: len(text.encode()) for page, text in PAGES.items()}
     readme = sizes.pop(ROOT / "README.md")
-    assert (readme <= 10_000, sum(sizes.values()) <= 110 * 1024) == (True, True)
+    assert (readme <= 10_000, sum(sizes.values()) <= 117 * 1024) == (True, True)
 
 
 def test_tables_are_read_as_the_readme_says(tmp_path, monkeypatch):
