@@ -11,7 +11,7 @@ repeated finds no difference.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,7 +43,6 @@ from include.settings import Source
 
 BEGINNING_US = -(2**63)
 EVENT_TIME = "event_time_us"
-DAY = timedelta(days=1)
 Spans = Sequence[tuple[int, int]]  # instants [from, until), in order
 
 
