@@ -103,7 +103,7 @@ class Parent:
         return f"{self.table.delta.metadata().id} {lineage} {version} {commit or 'cleaned up'}"
 
     def written_since(self, known: Position) -> Spans:
-        """Where rows that bronze has may be others by now: by the record, as a rewind may delete none."""
+        """Return the spans whose rows may differ from bronze's: by the record, as a rewind may delete none."""
         version = int(known.origin.split(" ")[2])
         if known.origin != self._origin(version, self.record["lineage"]):
             return [(BEGINNING_US, known.until_us)]

@@ -286,7 +286,7 @@ def planned_stream(
 
 
 def _wrong(status: StreamStatus) -> list[Span]:
-    """Where the table is wrong, or else its live state."""
+    """Return the spans where the table is wrong, or else that of its live state."""
     live = status.table_status.live
     of_live = [live] if live is not None and live.reason is not None else []
     return list(status.table_status.wrong) or of_live
