@@ -75,11 +75,13 @@ def plan(lake: str, params: Any) -> str:
     # Not for each parse of this file: planning reads tables.
     from include.lake.errors import LakeError
     from include.lake.paths import open_lake
+    from include.stream.open_stream import open_stream
     from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 
     try:
         options = RebuildOptions.of(params)
-        found = plan_rebuild(open_lake(lake), stream_named(params["stream"]), options)
+        opened = open_stream(open_lake(lake), stream_named(params["stream"]))
+        found = plan_rebuild(opened, options)
     except (SettingsError, LakeError) as error:
         raise AirflowFailException(str(error)) from error
     log.info("%s", found.text())

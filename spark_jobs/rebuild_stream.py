@@ -77,7 +77,10 @@ def rebuild_amended(
 
 
 def _planned(lake: Lake, stream: Stream, options: RebuildOptions, run_id: str) -> RebuildPlan:
-    return plan_with_sound_start(lake, run_id, plan=lambda: plan_rebuild(lake, stream, options))
+    def plan() -> RebuildPlan:
+        return plan_rebuild(open_stream(lake, stream), options)
+
+    return plan_with_sound_start(lake, run_id, plan=plan)
 
 
 def _move_unreadable(lake: Lake, stream: str) -> bool:

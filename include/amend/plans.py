@@ -41,6 +41,7 @@ from include.settings import Source, Stream
 from include.stream.bronze import BronzeFiles, BronzeVersion, count_before, newest_bronze
 from include.stream.checkpoint import newest_begun
 from include.stream.manifest import savepoints_of
+from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_later_rebuild
 from include.text_table import counted, text_table
 
@@ -223,8 +224,9 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
 def _rebuilds(lake: Lake, source: str) -> Iterator[str]:
     """The plans of rebuilds; one that is refused must be known before a row is gone."""
     for stream in streams_of(source):
-        if read_generations(lake, stream.name).current is not None:
-            plan = plan_later_rebuild(lake, stream, RebuildOptions(full_refresh=True))
+        opened = open_stream(lake, stream)
+        if opened.row is not None:
+            plan = plan_later_rebuild(opened, RebuildOptions(full_refresh=True))
             if plan.moved is not None:  # rows of the key would be moved aside with it
                 raise damaged(lake.table(stream.name), plan.moved)
             yield plan.text()

@@ -313,7 +313,7 @@ def rebuild(
     """Rebuild the state and table of a stream from bronze, late rows included: show the plan, or --apply it."""
     options = RebuildOptions(buckets, partitions, until, from_beginning, migrate_state, forward)
     args = ["--options", options.text()]
-    plan = plan_rebuild(lake, stream, options).text()
+    plan = plan_rebuild(open_stream(lake, stream), options).text()
     if is_downstream:
         plan = f"{plan}\n{run_local.downstream_plan(lake, stream)}"
 

@@ -11,12 +11,10 @@ from typing import Any
 from include.fold.admission import LAST_INSTANT_US, instant_of, micros_of, parse_instant
 from include.fold.group_state import GroupStateTimeout
 from include.fold.product_table import can_keep_rows
-from include.ingest.amendments import amendments_in
-from include.ingest.ingest_log import read_log, refuse_changed_bronze
+from include.ingest.ingest_log import refuse_changed_bronze
 from include.lake.delta_log import open_table, why_unreadable
 from include.lake.errors import SettingsError, wrong_argument
 from include.lake.generations import GenerationRow, has_written
-from include.lake.paths import Lake
 from include.settings import Stream
 from include.stream.bronze import BronzeVersion, count_before, count_taken_back, newest_bronze
 from include.stream.manifest import (
@@ -27,7 +25,7 @@ from include.stream.manifest import (
     newest_holding_all,
     savepoints_of,
 )
-from include.stream.open_stream import OpenStream, open_stream
+from include.stream.open_stream import OpenStream
 from include.stream.record import BEGINNING_US, FOR_EVER_US, StreamRecord
 from include.stream.restate_plan import Replay, seconds_for
 from include.stream.stream_identity import code_parts, initial_fingerprint
@@ -254,17 +252,17 @@ class RebuildPlan(Replay):
         return "\n- ".join(parts)
 
 
-def plan_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
+def plan_rebuild(opened: OpenStream, options: RebuildOptions) -> RebuildPlan:
     """Plan a rebuild; LakeError while bronze is being amended, or when others have changed it."""
-    logged, who = read_log(lake, stream.source), f"a rebuild of {stream.name}"
-    amendments_in(logged, stream.source).refuse_before_amended(who)
-    refuse_changed_bronze(lake, stream.source, logged, who)
-    return plan_later_rebuild(lake, stream, options)
+    who = f"a rebuild of {opened.name}"
+    opened.amendments.refuse_before_amended(who)
+    refuse_changed_bronze(opened.lake, opened.source, opened.amendments.log, who)
+    return plan_later_rebuild(opened, options)
 
 
-def plan_later_rebuild(lake: Lake, stream: Stream, options: RebuildOptions) -> RebuildPlan:
+def plan_later_rebuild(opened: OpenStream, options: RebuildOptions) -> RebuildPlan:
     """Plan a rebuild that is made once an amendment is done, as at the end of an erasure."""
-    opened = open_stream(lake, stream)
+    lake, stream = opened.lake, opened.declared
     identity, current = opened.identity, opened.row
     moved = why_unreadable(lake, lake.table(stream.name), is_log_enough=True)
     if options.keeps_former_rows:

@@ -151,11 +151,11 @@ def _planned_rebuild(
     ):
         migrating = replace(options, full_refresh=False, migrate_state=True)
         try:
-            return plan_rebuild(opened.lake, declared, migrating), migrating
+            return plan_rebuild(opened, migrating), migrating
         except StatefulError as error:
             if error.code != "not_migratable":
                 raise
-    return plan_rebuild(opened.lake, declared, options), options
+    return plan_rebuild(opened, options), options
 
 
 def status_record(status: StreamStatus) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from deltalake import DeltaTable
 from include.fold.failures import StateFunctionError
 from include.lake.generations import read_generations
 from include.lake.ops import read_ops
+from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.stream_status import stream_status
 from spark_jobs.rebuild_stream import rebuild
@@ -62,7 +63,7 @@ def test_a_column_less_or_of_another_type_comes_with_the_rebuild(world, kind, ch
     world.put_file(kind, text)
     with refused_until(f"rebuild {stream.name}"):
         run(world, kind)
-    assert plan_rebuild(world.lake, stream, RebuildOptions()).from_us is None
+    assert plan_rebuild(open_stream(world.lake, stream), RebuildOptions()).from_us is None
     rebuild(world.engine, world.lake, stream, RebuildOptions())
     assert stream_status(world.lake, stream).is_right
     land(world, [("a", 2 * MINUTE_US, 1)])

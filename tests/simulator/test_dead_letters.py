@@ -138,7 +138,10 @@ def test_a_stream_that_begins_to_keep_dead_letters_keeps_its_rows_and_its_savepo
         assert judged.table_status.wrong == ()
         assert judged.table_status.live_is_right
         assert read_ops(world.lake, "findings", {"finding": "code_changed"}).num_rows == 0
-        assert plan_rebuild(world.lake, stream, RebuildOptions()).starting.savepoint is not None
+        assert (
+            plan_rebuild(open_stream(world.lake, stream), RebuildOptions()).starting.savepoint
+            is not None
+        )
 
 
 def appended(table: str) -> None:

@@ -97,7 +97,7 @@ def test_while_a_clock_is_repaired_plans_are_refused_in_the_words_of_their_jobs(
     for job, *plans in (
         (
             lambda: rebuild(world.engine, lake, stream, options),
-            lambda: plan_rebuild(lake, stream, options),
+            lambda: plan_rebuild(open_stream(lake, stream), options),
         ),
         (
             lambda: restate(world.engine, lake, stream, *interval),

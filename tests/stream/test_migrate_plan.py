@@ -61,7 +61,7 @@ class Lived:
         return written_savepoint(self.lake, NAME, at(second), **made | columns).savepoint_id
 
     def starting_id(self, options: RebuildOptions = MAPPED) -> str | None:
-        starting = plan_rebuild(self.lake, STREAM, options).starting
+        starting = plan_rebuild(open_stream(self.lake, STREAM), options).starting
         assert starting.savepoint is None or starting.mapped == options.migrate_state
         return starting.savepoint.savepoint_id if starting.savepoint else None
 
@@ -89,7 +89,7 @@ def test_a_migration_starts_with_the_newest_valid_savepoint_of_the_state_that_th
     now = open_stream(lived.lake, STREAM).identity
     lived.savepoint(5, code=now.code, state_schema=now.state_schema)
     assert lived.starting_id() == valid
-    plan = plan_rebuild(lived.lake, STREAM, MAPPED)
+    plan = plan_rebuild(open_stream(lived.lake, STREAM), MAPPED)
     assert plan.row["code"] == f"{now.code}+{valid}"
     assert instant_of(plan.starting.until_us) == at(2)
 
@@ -122,11 +122,11 @@ def test_what_cannot_be_migrated_is_refused(lived, source, options, code, comman
     if "ProcessingTime" in source:
         stream = replace(STREAM, watermark_delay=0 * STREAM.watermark_delay)
     with refused(code, command=command):
-        plan_rebuild(lived.lake, stream, options)
+        plan_rebuild(open_stream(lived.lake, stream), options)
 
 
 def test_a_stream_that_never_ran_has_nothing_to_migrate(lake, tmp_path, monkeypatch):
     deployed_in(tmp_path, monkeypatch).deploy(NEW)
     with refused("nothing_there", subject=NAME):
-        plan_rebuild(lake, STREAM, MAPPED)
+        plan_rebuild(open_stream(lake, STREAM), MAPPED)
     sys.modules.pop(MODULE, None)
