@@ -82,7 +82,9 @@ def test_tables_are_read_as_the_readme_says(tmp_path, monkeypatch):
     assert read["counts"].to_dicts() == [{"user_id": "ann", "total_count": 2}]
 
 
+@pytest.mark.e2e  # a minute
 @pytest.mark.spark
+@pytest.mark.turn(0)
 def test_the_comparison_prints_what_the_readme_shows():
     done = subprocess.run(
         [sys.executable, "docs/compare.py"], cwd=ROOT, check=True, capture_output=True, text=True

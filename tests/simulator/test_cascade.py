@@ -153,7 +153,7 @@ def test_a_late_row_at_the_root_makes_all_behind_it_wrong_from_its_instant_on(wo
     world.check()
 
 
-@pytest.mark.parametrize("kill", range(1, 9))
+@pytest.mark.parametrize("kill", [1, 4, 7])
 def test_a_rebuild_of_the_parent_is_killed_the_child_follows_and_the_parent_finishes(
     world: Cascade, kill: int
 ):
@@ -310,8 +310,7 @@ def test_a_silent_parent_fires_the_timeouts_of_its_child_by_a_heartbeat(world: C
     assert world.until_us("b") == world.until_us("a") != until_us
 
 
-@pytest.mark.parametrize("name", ["b", "c"])
-@pytest.mark.parametrize("kill", range(1, 6))
+@pytest.mark.parametrize(("kill", "name"), enumerate("bcbcb", start=1))
 def test_a_step_that_is_killed_anywhere_is_taken_once(world: Cascade, name: str, kill: int):
     late(world)
     world.rebuild("a")
@@ -389,7 +388,7 @@ class Jobs:
         return int(is_killed)
 
 
-@pytest.mark.parametrize("dies", [None, 1, 2, 3, 4])
+@pytest.mark.parametrize("dies", [None, 2, 4])
 def test_all_behind_a_restated_table_follow_in_order_and_whoever_dies_is_repeated(
     world: Cascade, monkeypatch: pytest.MonkeyPatch, dies: int | None
 ):
@@ -436,7 +435,7 @@ def erase_erin(world: Cascade) -> None:
     erase(world.engine, world.lake, erased_key("clicks", f"user={ERASED}"))
 
 
-@pytest.mark.parametrize("kill", [None, 5, 20, 40, 60, 80])
+@pytest.mark.parametrize("kill", [None, 20, 60])
 def test_an_erasure_at_the_root_reaches_all_behind_it(world: Cascade, kill: int | None):
     kept = [*world.clicks]
     for ago in (40, 30, 3):
@@ -466,7 +465,7 @@ def test_a_source_of_a_table_is_amended_at_its_root(world: Cascade):
         assert "clicks" in error.value.message
 
 
-@pytest.mark.parametrize("kill", [None, 3, 12, 24, 36])
+@pytest.mark.parametrize("kill", [None, 12, 36])
 def test_a_watermark_set_back_at_the_root_is_so_behind_it(world: Cascade, kill: int | None):
     right_us = world.now_us
     world.now_us += 10_000 * SECOND_US  # a machine's clock was ahead
