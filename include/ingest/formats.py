@@ -268,7 +268,8 @@ def _read_parquet(
 ) -> pa.Table:
     # Instants in 96 bits, as Spark writes them, reach further than nanoseconds do.
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
-    own = list(file.schema_arrow.names)
+    # Of a Delta table also Delta's own columns, which its schema lacks (`__is_cdc`).
+    own = [name for name in file.schema_arrow.names if schema is None or name in schema.names]
     added = [name for name in partition if name not in own]
     wanted = columns_to_read(own + added, source, "Parquet")
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))

@@ -258,6 +258,17 @@ def test_a_table_that_is_replaced_while_a_run_takes_it_gives_each_row_once(
     assert values_of(lake) == [0, 1, 2, 100, 101, 102, 103, 104, 105]
 
 
+def test_columns_of_a_file_that_the_table_does_not_have_are_deltas_own(lake: Lake, theirs: Theirs):
+    """Spark leaves such in the files of a table with a feed of changes."""
+    theirs.append(1)
+    (file,) = Path(theirs.uri).rglob("*.parquet")
+    rows = pq.read_table(file)
+    own = pa.repeat(pa.scalar(False), rows.num_rows)
+    pq.write_table(rows.append_column("__is_cdc", own), file)
+    ingest(lake, theirs.source())
+    assert [row["_rescued_data"] for row in bronze_of(lake)] == [None]
+
+
 # Damaged files and commits
 
 
