@@ -5,9 +5,11 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +27,7 @@ from include.ingest.ingest import prepare
 from include.ingest.ingest_log import read_done
 from include.ingest.source_connector import lag_of_run
 from include.ingest.stream_table import Parent, StreamTableConnector, position_in
+from include.lake import lease
 from include.registry import source_named, stream_named
 from include.stream import stream_status
 from spark_jobs.erase_key import erase
@@ -44,7 +47,7 @@ from tests.simulator.cascade import (
     act,
     open_cascade,
 )
-from tests.simulator.writes import killed_at
+from tests.simulator.writes import killed_at, killing
 
 pytestmark = pytest.mark.slow
 
@@ -452,6 +455,38 @@ def test_an_erasure_at_the_root_reaches_all_behind_it(world: Cascade, kill: int 
     for name in NAMES:
         world.run(name)
         assert not reasons(world, name)
+    world.settle()
+
+
+@pytest.mark.parametrize(
+    ("first", "at"), [("rebuild", 3), ("erase", 3), ("erase", 36), ("erase", 58)]
+)
+def test_an_erasure_at_the_root_and_a_rebuild_behind_it_at_once(
+    world: Cascade, monkeypatch: pytest.MonkeyPatch, first: str, at: int
+):
+    """The other one begins before a write of the first, which waits until that has to wait, or has ended."""
+    kept, went_on, locked = [*world.clicks], Event(), lease._locked
+    world.land(Click(ERASED, world.now_us - 40 * SECOND_US, 1))
+    world.silence(20 * SECOND_US)
+    world.rebuild("a")
+    world.follow("b")
+    monkeypatch.setattr(lease, "_locked", lambda file: locked(file) or went_on.set())
+    jobs = [lambda: world.rebuild("b"), lambda: erase_erin(world)]
+    mine, other = jobs if first == "rebuild" else jobs[::-1]
+    others: list[Future[None]] = []
+
+    def begin() -> None:
+        others.append(pool.submit(other))
+        others[0].add_done_callback(lambda _: went_on.set())
+        went_on.wait()
+
+    with ThreadPoolExecutor() as pool, killing(at, begin):
+        mine()
+    (done,) = others
+    done.result()
+    assert erased(world) == set()
+    world.clicks = kept
+    world.check()
     world.settle()
 
 
