@@ -4,7 +4,7 @@
 """
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pkgutil import iter_modules
 from types import ModuleType
@@ -154,8 +154,12 @@ def ancestors_of(stream: str) -> tuple[str, ...]:
 
 def descendants_of(stream: str) -> tuple[str, ...]:
     """Return the streams behind a stream's table, each behind all that it reads."""
-    behind = [name for name in stream_names() if stream in ancestors_of(name)]
-    return tuple(sorted(behind, key=lambda name: (len(ancestors_of(name)), name)))
+    return tuple(in_order(name for name in stream_names() if stream in ancestors_of(name)))
+
+
+def in_order(streams: Iterable[str]) -> list[str]:
+    """Return the streams, each behind all that it reads."""
+    return sorted(streams, key=lambda name: (len(ancestors_of(name)), name))
 
 
 def _refuse_cycle(stream: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -42,7 +43,7 @@ from include.lake.errors import SettingsError, StatefulError
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from include.observe.stream_line import run_report
-from include.registry import all_sources, all_streams
+from include.registry import all_sources, all_streams, ancestors_of, in_order
 from include.run_local import show_result
 from include.sample.sample_data import Options, land_samples, sample_start
 from include.settings import PROJECT
@@ -180,8 +181,11 @@ class FirstRuns:
         self._started_at = started_at
         self._look = look
 
-    def start(self, dag_id: str) -> str | None:
-        """Return the id of the run of `dag_id` to wait for; None when the Dag is paused."""
+    def start(self, dag_id: str, *, is_behind: bool = False) -> str | None:
+        """Return the id of the run of `dag_id` to wait for; None when the Dag is paused.
+
+        Of a stream behind others it is a new one: a due run may have come before theirs had ended.
+        """
         if not looking(self._look, lambda: self._is_parsed(dag_id), PARSE_DEADLINE):
             raise AirflowFailedError(
                 f"Airflow has not found {dag_id} in dags/ within {PARSE_DEADLINE:.0f} s: see {LOGS}",
@@ -193,9 +197,10 @@ class FirstRuns:
             return None
         self._fail_interrupted(dag_id)
         due_at = dag["next_dagrun_run_after"]
-        if due_at is not None and datetime.fromisoformat(due_at) <= datetime.now(UTC):
+        is_due = due_at is not None and datetime.fromisoformat(due_at) <= datetime.now(UTC)
+        if is_due and not is_behind:
             looking(self._look, lambda: bool(self._runs(dag_id)), DUE_DEADLINE)
-        runs = self._runs(dag_id)
+        runs = [] if is_behind else self._runs(dag_id)
         say(f"{_name(dag_id)}: running")
         # The same name in all Dags, as the scheduler's have: those of a source share a JVM.
         name = f"manual__{self._started_at.isoformat()}"
@@ -435,9 +440,12 @@ def run_streams(parts: Parts, api: AirflowApi, lake: Lake) -> int:
     start_background(parts, api)
     say("running each stream once")
     first_runs = FirstRuns(api, started_at, look=parts.check_alive)
-    dags = [f"stream_{stream.name}" for stream in streams]
-    started = {dag_id: run_id for dag_id in dags if (run_id := first_runs.start(dag_id))}
-    failures = first_runs.wait(started)
+    failures = []
+    names = in_order(stream.name for stream in streams)
+    for before, level in groupby(names, lambda name: len(ancestors_of(name))):
+        dags = [f"stream_{name}" for name in level]
+        runs = {dag_id: first_runs.start(dag_id, is_behind=before > 0) for dag_id in dags}
+        failures += first_runs.wait({dag_id: run for dag_id, run in runs.items() if run})
     for stream in streams:
         show_result(lake, stream.name)
         if report := run_report(lake, stream, since=started_at, now=datetime.now(UTC)):

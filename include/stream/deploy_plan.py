@@ -14,13 +14,7 @@ from typing import Any, Literal
 from include.lake.delta_log import open_table
 from include.lake.errors import SettingsError, StatefulError
 from include.lake.paths import Lake
-from include.registry import (
-    ancestors_of,
-    descendants_of,
-    parents_of,
-    stream_named,
-    stream_names,
-)
+from include.registry import descendants_of, in_order, parents_of, stream_named, stream_names
 from include.stream.approvals import PLAN, Approved, read_approval, write_approval
 from include.stream.manifest import until_of
 from include.stream.record import BEGINNING_US, count_events
@@ -224,7 +218,7 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
         stream_named(name)
     names = stream_names()
     read_late, planned = cache(late_groups), dict[str, PlannedStream]()
-    for name in _in_order(names):
+    for name in in_order(names):
         parents = [planned[parent] for parent in parents_of(name) if parent in planned]
         above = [each for each in parents if (each.command or "").startswith(REBUILD)]
         each = _planned(lake, name, read_late, is_forward=name in forward)
@@ -234,11 +228,6 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
         PlannedStream(stream=name, state="gone", what="its table stays as it is") for name in gone
     )
     return DeployPlan((*planned.values(), *left), "".join(f" --forward {name}" for name in forward))
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """The streams, each behind all that it reads."""
-    return sorted(names, key=lambda name: (len(ancestors_of(name)), name))
 
 
 def _planned(lake: Lake, name: str, read_late: ReadLate, is_forward: bool) -> PlannedStream:

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from include.connectors import StreamTable
 from include.settings import MIB, Field, Source
 
 # A day of sample data is two or three commits, so some of its rows are late, as in real life:
@@ -43,4 +44,7 @@ SOURCES: tuple[Source, ...] = (
         # Services are watched for silence: that must show when all of them are silent, too.
         heartbeat_delay=timedelta(minutes=1),
     ),
+    # What streams emit, at `emitted_at`; their fields are the columns of the tables.
+    Source(name="sessions", comment="Sessions of users", connector=StreamTable("user_sessions")),
+    Source(name="streaks", comment="Streaks of users", connector=StreamTable("session_streaks")),
 )

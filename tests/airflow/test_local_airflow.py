@@ -178,6 +178,11 @@ def test_a_run_that_is_due_is_awaited_and_no_second_one_made():
     assert due.calls == []
 
 
+def test_a_stream_behind_others_has_a_run_behind_theirs():
+    due = FakeApi([dag_run("scheduled", queued=2)], due=-60)
+    assert runs_of(due).start(DAG, is_behind=True) == "triggered"
+
+
 def test_a_run_that_an_earlier_stop_cut_off_is_closed_first():
     api = FakeApi([dag_run("cut off", queued=-60), dag_run("waiting", queued=-60, state="queued")])
     assert runs_of(api).start(DAG) == "triggered"

@@ -21,6 +21,7 @@ from include.fold.admission import instant_of, micros_of
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
+from include.streams import sources
 from tests.declared import register
 
 HOUR_US = 3_600_000_000
@@ -44,6 +45,8 @@ def registered() -> Iterator[None]:
     """These streams alone, in the place of the shipped ones."""
     with pytest.MonkeyPatch.context() as patch:
         register(patch, lambda: STREAMS)
+        landed = tuple(source for source in sources.SOURCES if source.parent is None)
+        patch.setattr(sources, "SOURCES", landed)
         yield
 
 

@@ -13,12 +13,16 @@ from include.fold.definition import KeyedFold
 from include.streams import (
     device_signals,
     service_health,
+    session_streaks,
+    streak_alerts,
     threshold_alerts,
     user_counts,
     user_sessions,
 )
 from include.streams.device_signals import Counted, Signal
 from include.streams.service_health import Health, LogLine
+from include.streams.session_streaks import OpenStreak, Session
+from include.streams.streak_alerts import Longest, Streak
 from include.streams.threshold_alerts import Recent
 from include.streams.user_counts import Total
 from include.streams.user_sessions import OpenSession
@@ -53,6 +57,30 @@ def sessions(gap_us: int) -> Says:
                     yield (key, first_us, last_us, end - start), last_us + gap_us
 
     return closed
+
+
+def streaks(within_us: int) -> Says:
+    def ended(times: dict[Any, list[int]], end_us: int) -> Iterator[tuple[Any, int]]:
+        for key, own in times.items():
+            starts = [n for n in range(len(own)) if n == 0 or own[n] - own[n - 1] > within_us]
+            for start, end in pairwise([*starts, len(own)]):
+                if own[end - 1] + within_us < end_us:
+                    yield (key, own[start], end - start), own[end - 1] + within_us
+
+    return ended
+
+
+def length_of(at_us: int) -> int:
+    """The sessions of a streak that ends then."""
+    return at_us % 8 + 1
+
+
+def records(times: dict[Any, list[int]], end_us: int) -> Iterator[tuple[Any, int]]:
+    for key, own in times.items():
+        for number, at_us in enumerate(own):
+            before = max(map(length_of, own[:number]), default=0)
+            if length_of(at_us) > before and length_of(at_us) >= streak_alerts.LENGTH:
+                yield (key, length_of(at_us), before), at_us
 
 
 def alerts(span_us: int, limit: int) -> Says:
@@ -128,6 +156,16 @@ STREAMS = {
         SPANS_US.map(lambda us: Case(user_sessions.define(gap=micros(us)), sessions(us))),
         USER_EVENTS,
         st.builds(OpenSession, st.just(90_000), BEFORE_US, st.integers(1, 9)),
+    ),
+    "session_streaks": Shipped(
+        SPANS_US.map(lambda us: Case(session_streaks.define(within=micros(us)), streaks(us))),
+        happenings(lambda us, key: Session(key, us, us), KEYS),
+        st.builds(OpenStreak, st.just(90_000), st.integers(1, 9)),
+    ),
+    "streak_alerts": Shipped(
+        st.just(Case(streak_alerts.STREAM.fold, records)),
+        happenings(lambda us, key: Streak(key, us, length_of(us)), KEYS),
+        st.builds(Longest, st.integers(1, 9)),
     ),
     "threshold_alerts": Shipped(
         st.builds(alert_case, SPANS_US, st.integers(0, 3)),

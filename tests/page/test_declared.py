@@ -40,7 +40,7 @@ for _ in range(2):
     else:
         raise AssertionError("it is wrong")
 (folder / "sources.py").unlink()
-assert len(declared().streams) == 5
+assert len(declared().streams) == 7
 """
 
 
