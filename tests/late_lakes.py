@@ -123,12 +123,7 @@ DAYS_US = [START_US + day * DAY_US for day in range(6)]
 
 
 # What the check says of a table that is not right, or of a live state that is not.
-OF_STATUS = {
-    "late_rows_not_restated",
-    "state_lacks_rows",
-    "table_not_right",
-    "table_changed",
-}
+OF_STATUS = {"late_rows_not_restated", "state_lacks_rows", "table_not_right", "table_changed"}
 
 
 def days(number: int, seed: int, **more: int):

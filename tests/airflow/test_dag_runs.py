@@ -107,13 +107,7 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     land_hours(lake, range(4))
     at_once = {"replay_versions": 20, "logical_date": datetime(2026, 3, 2, tzinfo=UTC)}
     first = run_dag(airflow_environment, **at_once, due=["user_sessions"])
-    uncompacted = (
-        "ingest",
-        "run_stream",
-        "check_checkpoint",
-        "tune_rocksdb",
-        "publish",
-    )
+    uncompacted = ("ingest", "run_stream", "check_checkpoint", "tune_rocksdb", "publish")
     assert first == outcome(*uncompacted)
     # The events of the last hour are within the watermark's delay: not complete yet.
     assert counts(lake) == {("ann", 3), ("bob", 3)}

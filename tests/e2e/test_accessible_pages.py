@@ -46,10 +46,7 @@ def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
     figures = read_stream(lake, streams[1], NOW, timedelta(days=2))
     yield "a stream", stream_html(figures)
     yield "a stream in Airflow", stream_html(figures, f"stream_{streams[1].name}")
-    yield (
-        "an empty stream",
-        stream_html(read_stream(lake, replace(streams[0], name="new"), NOW)),
-    )
+    yield ("an empty stream", stream_html(read_stream(lake, replace(streams[0], name="new"), NOW)))
     yield "a message", message_html("stream_x is the Dag of no stream")
 
 

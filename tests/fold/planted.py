@@ -64,12 +64,7 @@ SPENDING = {
 }
 KINDS = {**SPENDING, "state": Kinds, "output": KindsOfUser, "project": project_kinds}
 APPEND = {**SPENDING, "output_mode": "append"}
-SESSIONS = {
-    **APPEND,
-    "state": OpenSession,
-    "output": UserSession,
-    "timeout": "EventTimeTimeout",
-}
+SESSIONS = {**APPEND, "state": OpenSession, "output": UserSession, "timeout": "EventTimeTimeout"}
 HEALTH = {
     "key": "service",
     "event": LogLine,

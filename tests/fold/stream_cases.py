@@ -177,14 +177,10 @@ STREAMS = {
         st.builds(Recent, st.lists(BEFORE_US, min_size=1, max_size=3).map(sorted).map(tuple)),
     ),
     "service_health in event time": Shipped(
-        health_cases("event"),
-        LINES,
-        st.builds(Health, st.booleans()),
+        health_cases("event"), LINES, st.builds(Health, st.booleans())
     ),
     "service_health in processing time": Shipped(
-        health_cases("processing"),
-        LINES,
-        st.builds(Health, st.booleans()),
+        health_cases("processing"), LINES, st.builds(Health, st.booleans())
     ),
 }
 

@@ -69,11 +69,7 @@ def test_a_duration_counts_from_the_call(duration, micros):
         ((NOW + timedelta(microseconds=1),), {}, CLOCK_US + 1),
         ((NOW.astimezone(EAST) + timedelta(seconds=1),), {}, CLOCK_US + 1_000_000),
         ((), {"timestampUs": CLOCK_US + 1}, CLOCK_US + 1),
-        (
-            (),
-            {"timestampUs": CLOCK_US, "additionalDuration": "1 microsecond"},
-            CLOCK_US + 1,
-        ),
+        ((), {"timestampUs": CLOCK_US, "additionalDuration": "1 microsecond"}, CLOCK_US + 1),
         ((CLOCK_MS, 1), {}, (CLOCK_MS + 1) * 1_000),
         ((CLOCK_MS, "1 second"), {}, CLOCK_MS * 1_000 + 1_000_000),
         ((CLOCK_MS,), {"additionalDuration": timedelta(days=1)}, CLOCK_MS * 1_000 + DAY_US),
@@ -171,10 +167,7 @@ def test_a_timer_is_set_to_an_instant_as_a_timeout_is():
     state = a_state(PROCESSING, timers=("reminder", "expiry"))
     state.setTimer("expiry", CLOCK_MS + 1, "2 milliseconds")
     state.setTimer("reminder", NOW + timedelta(seconds=1))
-    assert state.timers == {
-        "expiry": (CLOCK_MS + 3) * 1_000,
-        "reminder": CLOCK_US + 1_000_000,
-    }
+    assert state.timers == {"expiry": (CLOCK_MS + 3) * 1_000, "reminder": CLOCK_US + 1_000_000}
     for _ in range(2):  # the second time nothing happens
         state.deleteTimer("expiry")
     assert (state.timers, state.timer) == ({"reminder": CLOCK_US + 1_000_000}, None)

@@ -59,9 +59,6 @@ def test_who_asks_for_the_holder_keeps_nobody_from_taking_the_lease(lake, asker,
 
 
 def test_who_held_the_lease_before_is_not_named_as_its_holder(lake, asker):
-    with (
-        refused("lease_taken", subject="ingest-signals"),
-        hold_lease(lake, "ingest-signals"),
-    ):
+    with refused("lease_taken", subject="ingest-signals"), hold_lease(lake, "ingest-signals"):
         pass
     assert not asker.closed

@@ -141,12 +141,7 @@ class LocalEngine:
     # The fold
 
     def fold(
-        self,
-        events: pa.Table,
-        fold: KeyedFold,
-        buckets: int,
-        until_us: int,
-        base: pa.Table | None,
+        self, events: pa.Table, fold: KeyedFold, buckets: int, until_us: int, base: pa.Table | None
     ) -> Stage:
         """Fold `events` before `until_us` into the states of `base`, as one bucket."""
         states = States(fold) if base is None else states_from_rows(fold, base)

@@ -56,10 +56,7 @@ class Operations:
     """`do` carries an action out, and looks at everything after it."""
 
     def __init__(
-        self,
-        kind: str,
-        on_error: str = "stop",
-        opened: AbstractContextManager[World] | None = None,
+        self, kind: str, on_error: str = "stop", opened: AbstractContextManager[World] | None = None
     ) -> None:
         self._stack = ExitStack()
         self.world: World = self._stack.enter_context(opened or open_world())

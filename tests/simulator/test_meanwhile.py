@@ -76,9 +76,7 @@ def test_what_others_write_while_ingestion_works_is_not_taken_for_ours(table, ha
         path = f"{world.lake.root}/{table}/sent"
         try:
             assert meanwhile(
-                lambda: ingest(world.lake, world.source, interval_end=EPOCH),
-                at,
-                lambda: harm(path),
+                lambda: ingest(world.lake, world.source, interval_end=EPOCH), at, lambda: harm(path)
             )
         except Exception:  # noqa: BLE001 (loud is as good)
             return

@@ -11,8 +11,5 @@ from tests.simulator.simulate import Simulation
 
 TestOperations = Simulation.TestCase
 TestOperations.settings = settings(
-    examples(10),
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    examples(10), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
