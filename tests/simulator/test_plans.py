@@ -84,14 +84,13 @@ class Plans(Simulation):
 
 TestPlans = Plans.TestCase
 TestPlans.settings = settings(
-    examples(10),
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    examples(10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))]
+)
 def test_a_plan_of_a_chain_is_carried_out_in_its_order(seed):
     """Whatever came before, what was approved makes all three right, where each can be."""
     draw = Random(seed)
