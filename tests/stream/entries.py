@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 from include.lake.generations import GenerationRow, read_generations
 from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
+from include.stream.manifest import StreamIdentity
 from include.stream.record import RecordEntry, commit_alone, recorded
 from include.stream.stream_identity import code_fingerprint
 
 NO_ROWS = pa.schema([("emitted_at", pa.timestamp("us", tz="UTC")), ("emitted_date", pa.date32())])
 TICKS = 10
 CODES = ("a", "b")
+IDENTITY = StreamIdentity(
+    stream="user_counts",
+    source="user_events",
+    output_mode="append",
+    time_column="event_time",
+    delay_us=1,
+    code="a",
+    state_schema="",
+    since_us=None,
+)
 
 
 def entry(

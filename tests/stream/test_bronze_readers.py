@@ -54,13 +54,6 @@ def only_lag(lake) -> ReaderLag:
     return lag
 
 
-def test_a_stream_needs_the_first_commit_that_it_has_not_read_and_says_since_when(three_commits):
-    write_position(three_commits, "user_counts", next_version=1)
-    backdate(three_commits, 1, MADE)
-    lag = only_lag(three_commits)
-    assert (lag.stream, lag.version, lag.since) == ("user_counts", 1, MADE)
-
-
 def ran(next_version: int, **position: Any) -> Step:
     return lambda lake: write_position(lake, "user_counts", next_version, **position)
 
@@ -179,14 +172,6 @@ def made_days_ago(lake: Lake, version: int, number: float) -> None:
 def needed_version(lake: Lake) -> int | None:
     needed = needed_commit(lake, read_generations(lake, STREAM.name), SOURCE)
     return None if needed is None else needed.version
-
-
-def test_after_a_batch_without_data_nothing_is_needed_while_nothing_came(two_commits):
-    read_up_to(two_commits, 1, 2, 2)
-    for version in (0, 1):
-        made_days_ago(two_commits, version, 1000)
-    assert needed_version(two_commits) is None
-    assert not has_waiting_rows(two_commits, STREAM)
 
 
 @pytest.mark.parametrize("without_data", [False, True])

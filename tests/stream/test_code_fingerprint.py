@@ -38,9 +38,6 @@ def files(tmp_path, monkeypatch):
 )
 def test_words_and_formatting_do_not_count(files, old, new):
     assert files.fingerprint(changed(SOURCE, old, new)) == files.fingerprint()
-
-
-def test_words_in_what_it_imports_do_not_count(files):
     helper = f'"""Sums."""\n{HELPER}# the end\n'
     assert files.fingerprint(helper=helper) == files.fingerprint()
 
@@ -198,33 +195,16 @@ def test_a_fold_that_another_module_of_the_streams_declares_counts(files, source
     assert files.fingerprint(source, other) != files.fingerprint(source, helper)
 
 
-SEVERAL = (
-    SOURCE
-    + """
+ALERTS = """
 def other(*, step):
     return define(step=2 * step)
 
+def alerts(threshold):
+    return {{}}
+
 Stream = dict
+STREAM = {}
 """
-)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("STREAM = Stream(fold=define)", "STREAM = Stream(fold=other)"),
-        ("STREAM = alerts(5)", "STREAM = alerts(6)"),
-        ("STREAM = alerts(threshold=5)", "STREAM = alerts(threshold=6)"),
-        ("STREAM = alerts(lambda key: 1)", "STREAM = alerts(lambda key: 2)"),
-        ("STREAM = Stream(**alerts(5))", "STREAM = Stream(**alerts(6))"),
-    ],
-)
-def test_which_fold_the_entry_names_and_what_makes_the_entry_count(files, before, after):
-    alerts = "\ndef alerts(threshold):\n    return {}\n"
-    found = [files.fingerprint(f"{SEVERAL}{alerts}{entry}\n") for entry in (before, after)]
-    assert found[0] != found[1]
-
-
 MAPPING = """
 def migrate_state(old):
     return Total(old["total"])
@@ -238,15 +218,22 @@ STREAM = Stream(fold=define, migrate_state={})
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("text", "before", "after"),
     [
-        ("lambda old: Total(old['total'] * 50)", "lambda old: Total(old['total'] * 60)"),
-        ("migrate_state", "halved"),
-        ("halved", "migrate_state if define else halved"),
+        (ALERTS, "Stream(fold=define)", "Stream(fold=other)"),
+        (ALERTS, "alerts(5)", "alerts(6)"),
+        (ALERTS, "alerts(threshold=5)", "alerts(threshold=6)"),
+        (ALERTS, "alerts(lambda key: 1)", "alerts(lambda key: 2)"),
+        (ALERTS, "Stream(**alerts(5))", "Stream(**alerts(6))"),
+        (MAPPING, "lambda old: Total(old['total'] * 50)", "lambda old: Total(old['total'] * 60)"),
+        (MAPPING, "migrate_state", "halved"),
+        (MAPPING, "halved", "migrate_state if define else halved"),
     ],
 )
-def test_what_the_entry_maps_older_states_by_counts(files, before, after):
-    found = [files.fingerprint(SOURCE + MAPPING.format(mapping)) for mapping in (before, after)]
+def test_the_fold_of_the_entry_what_makes_it_and_what_maps_older_states_count(
+    files, text, before, after
+):
+    found = [files.fingerprint(SOURCE + text.format(entry)) for entry in (before, after)]
     assert found[0] != found[1]
 
 

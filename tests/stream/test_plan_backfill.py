@@ -22,22 +22,14 @@ from include.stream.restate_plan import NEAR, near_dates, plan_backfill, schedul
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, of_ours, stamp
 from tests.refused import refused
+from tests.stream import entries
 from tests.stream.entries import entry
 from tests.written_savepoint import written_savepoint
 
 STREAM = stream_named("user_counts")  # of every hour
 HOUR = timedelta(hours=1)
 START = datetime(2026, 3, 1, tzinfo=UTC)
-IDENTITY = StreamIdentity(
-    stream=STREAM.name,
-    source=STREAM.source,
-    output_mode="append",
-    time_column="event_time",
-    delay_us=STREAM.watermark_delay // MICROSECOND,
-    code="now",
-    state_schema="",
-    since_us=None,
-)
+IDENTITY = replace(entries.IDENTITY, delay_us=STREAM.watermark_delay // MICROSECOND, code="now")
 # Rows at whole hours, a microsecond before and after: so that edges matter.
 EVENTS = [START + n * HOUR + extra * MICROSECOND for n in range(6) for extra in (-1, 0, 1)]
 EMITTED = [instant for instant in EVENTS[::2] for _ in range(2)]

@@ -13,7 +13,6 @@ from include.settings import SavepointRules
 from include.stream.bronze import newest_bronze
 from include.stream.manifest import (
     Savepoint,
-    StreamIdentity,
     choose_starting_savepoint,
     retained_by,
 )
@@ -23,20 +22,12 @@ from spark_jobs.replay_bronze import stops_on_the_way
 from spark_jobs.write_savepoint import is_due
 from tests.bronze import append_commit, stamp
 from tests.refused import refused
+from tests.stream.entries import IDENTITY
 
 HOUR_US = 3_600_000_000
 START_US = 1_750_032_000_000_000  # a midnight
 WRITTEN = datetime(2026, 3, 1, tzinfo=UTC)
-IDENTITY = StreamIdentity(
-    stream="user_counts",
-    source="user_events",
-    output_mode="update",
-    time_column="event_time",
-    delay_us=5,
-    code="now",
-    state_schema="",
-    since_us=None,
-)
+NOW = replace(IDENTITY, output_mode="update", delay_us=5, code="now")
 
 
 def savepoint(until_us: int, events: int = 0, code: str = "now", bronze_id: str = "b") -> Savepoint:
@@ -83,13 +74,10 @@ def test_a_replay_starts_with_the_newest_valid_savepoint_of_this_code_and_this_b
     valid, lacking, other_code = at(3, 3), at(4, 3), at(5, 5, "before")
     other_table, beyond = replace(at(5, 5), bronze_id="another"), at(7, 7)
     known = [valid, lacking, other_code, other_table, beyond]
-    starting = choose_starting_savepoint(known, IDENTITY, bronze, START_US + 6 * HOUR_US)
+    starting = choose_starting_savepoint(known, NOW, bronze, START_US + 6 * HOUR_US)
     assert (starting.savepoint, starting.events) == (valid, 3)
-    assert (
-        choose_starting_savepoint(known, IDENTITY, bronze, START_US + 7 * HOUR_US).savepoint
-        == beyond
-    )
-    assert choose_starting_savepoint(known, IDENTITY, bronze, START_US).savepoint is None
+    assert choose_starting_savepoint(known, NOW, bronze, START_US + 7 * HOUR_US).savepoint == beyond
+    assert choose_starting_savepoint(known, NOW, bronze, START_US).savepoint is None
 
 
 @given(

@@ -11,7 +11,13 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.maintain.check_checkpoint import check_checkpoint
-from include.maintain.tune_rocksdb import COMPACTED, FLUSHED, WRITTEN
+from include.maintain.tune_rocksdb import (
+    COMPACTED,
+    FLUSHED,
+    MAX_MEMORY_MB,
+    WRITTEN,
+    run_settings,
+)
 from include.registry import stream_named
 from include.settings import Limits, SavepointRules
 from include.stream.checkpoint import CheckpointSize, measure_checkpoint
@@ -117,6 +123,9 @@ def replayed_by_batch(lake, batch: int) -> int:
     *_, row = read_ops(lake, "batches", {"batch_id": batch}).sort_by("committed_at").to_pylist()
     (operator,) = json.loads(row["state_metrics"])
     assert {WRITTEN, FLUSHED, COMPACTED} <= operator.keys()
+    assert row["memory_mb"] == int(
+        run_settings(lake, STREAM)[MAX_MEMORY_MB]
+    )  # what the tuner goes by
     return int(operator["rocksdbNumReplayChangelogFiles"])
 
 

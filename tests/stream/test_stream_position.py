@@ -16,15 +16,12 @@ from include.stream.checkpoint import (
     batch_watermark_ms,
     committed_batch,
     is_complete,
-    newest_committed,
-    offsets_hash,
     read_position,
 )
 from include.stream.open_stream import has_waiting_rows
 from tests.bronze import of_ours
 from tests.refused import refused
 from tests.stream.bronze_lake import FIRST_DAY, append, bronze, write_position
-from tests.stream.entries import entry, record
 
 STREAM = stream_named("user_counts")
 
@@ -160,28 +157,3 @@ def test_a_checkpoint_that_is_not_ours_is_one_line_and_no_jvm(
 
 def files_in(lake: Lake) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in Path(lake.root).rglob("*") if file.is_file()}
-
-
-@pytest.mark.spark
-@pytest.mark.e2e
-def test_the_offset_log_that_spark_writes_is_understood(spark, lake):
-    source, checkpoint = lake.bronze(STREAM.source), lake.checkpoint(STREAM.name, 1)
-
-    def drain() -> None:
-        rows = spark.readStream.format("delta").load(source)
-        writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint)
-        writer.trigger(availableNow=True).start(lake.table("copy")).awaitTermination()
-        batch_id = newest_committed(lake, checkpoint)
-        live = entry(1, "live", None, None, batch_id=batch_id)
-        row = {"source": STREAM.source, "output_mode": "append"}
-        found = offsets_hash(lake, checkpoint, batch_id)
-        record(lake, live, STREAM.name, row=row, offsets_hash=found)
-
-    ours, seen = '{"stateful": {}}', []
-    for _ in range(2):
-        rows = spark.range(3).write.format("delta").option("userMetadata", ours)
-        rows.mode("append").save(source)
-        seen.append(has_waiting_rows(lake, STREAM))
-        drain()
-        seen.append(has_waiting_rows(lake, STREAM))
-    assert seen == [True, False, True, False]

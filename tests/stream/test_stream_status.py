@@ -18,7 +18,6 @@ from include.fold.admission import instant_of, micros_of
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream import stream_status as judging
-from include.stream.manifest import StreamIdentity
 from include.stream.rebuild_plan import RebuildOptions
 from include.stream.record import BEGINNING_US
 from include.stream.status_report import next_command, status_record
@@ -43,19 +42,9 @@ from tests.refused import commands_in, refused
 from tests.simulator.oracle import Landed
 from tests.simulator.world import START_US as START_OF_WORLD_US
 from tests.simulator.world import World, open_world
-from tests.stream.entries import TICKS, entry, entry_at, entry_lists
+from tests.stream.entries import IDENTITY, TICKS, entry, entry_at, entry_lists
 
 LAKE = Lake("/nowhere")
-APPEND = StreamIdentity(
-    stream="user_counts",
-    source="user_events",
-    output_mode="append",
-    time_column="event_time",
-    delay_us=1,
-    code="a",
-    state_schema="",
-    since_us=None,
-)
 late_rows = st.lists(
     st.builds(
         lambda ingested, first, more: LateGroup(date(2026, 1, 1), ingested, 1, first, first + more),
@@ -67,7 +56,7 @@ late_rows = st.lists(
 )
 
 
-def judged(entries, late, identity=APPEND):
+def judged(entries, late, identity=IDENTITY):
     """The verdict, bronze having these late rows under each delay."""
 
     def groups(lake, source, delay_us, since_us, after_us):
@@ -112,7 +101,7 @@ def test_each_instant_is_judged_as_the_definition_says(entries, late):
 
 
 def test_an_update_table_is_right_or_wrong_as_a_whole():
-    identity = replace(APPEND, output_mode="update")
+    identity = replace(IDENTITY, output_mode="update")
     entries, late = [entry(1, "live", None, 9)], [LateGroup(date(2026, 1, 1), 3, 2, 5, 6)]
     assert [span.reason for span in judged(entries, [], identity).spans] == [None]
     assert [span.reason for span in judged(entries, late, identity).spans] == ["late rows"]
@@ -126,7 +115,7 @@ def test_a_mapping_stands_for_the_code_before_it_and_that_one_for_its_own():
         entry(2, "rebuild", 3, 6, codes=("b+1",), mapped_from="old", bronze_ingested_at_us=0),
         entry(3, "rebuild", 6, 9, codes=("a+2",), mapped_from="b+1", bronze_ingested_at_us=0),
     ]
-    mapped = replace(APPEND, code="a+2")
+    mapped = replace(IDENTITY, code="a+2")
     assert judged(entries, [], mapped).wrong == ()
     assert [span.until_us for span in judged(entries, []).wrong] == [9]
 
@@ -304,23 +293,6 @@ def test_a_state_of_another_schema_is_not_read_by_the_file_of_now(world, job):
     world.deploy(KIND, "d")
     with refused("settings_changed", subject="state_schema"):
         job(world.engine, world.lake, world.streams[KIND])
-
-
-@pytest.mark.slow
-def test_an_edited_function_is_seen_before_any_run_and_mended_by_what_is_named(world):
-    some_hours(world)
-    right = status(world)
-    assert (right["is_right"], right["changed"], right["mend"]) == (True, [], None)
-    world.deploy(KIND, "b")
-    wrong = status(world)
-    assert {span["reason"] for span in wrong["wrong"]} == {"other code"}
-    assert [found["finding"] for found in wrong["findings"]] == ["table_not_right"]
-    assert wrong["changed"]
-    assert wrong["mend"].command == f"./stateful rebuild {world.streams[KIND].name} --apply"
-    assert wrong["mend"].rows == 6  # of three hours: the fourth is not complete yet
-    rebuild(world.engine, world.lake, world.streams[KIND], RebuildOptions())
-    mended = status(world)
-    assert (mended["is_right"], mended["changed"], mended["mend"]) == (True, [], None)
 
 
 @pytest.mark.slow
