@@ -23,9 +23,13 @@ def broken(fold: Any, **settings: Any) -> str:
     return str(raised.value)
 
 
+# By seed 0 it is found as well, in a case that takes Hypothesis three times as long to make small.
+SEEDS = {"float_sum_per_call": 2}
+
+
 @pytest.mark.parametrize("bug", WRONG)
 def test_a_planted_bug_is_found_and_told(bug):
-    assert "called with [" in broken(WRONG[bug])
+    assert "called with [" in broken(WRONG[bug], seed=SEEDS.get(bug, 0))
 
 
 @pytest.mark.parametrize("function", RIGHT)

@@ -60,16 +60,6 @@ def nothing(key, events, state) -> Iterator[Output]:
     return iter(())
 
 
-def test_the_columns_of_a_record_are_its_fields_in_order():
-    columns = [*columns_of(Event), columns_of(State)[1]]
-    assert [(column.name, column.kind, column.nullable) for column in columns] == [
-        ("key", "string", False),
-        ("event_time_us", "bigint", False),
-        ("amount", "double", True),
-        ("last", "array<bigint>", False),
-    ]
-
-
 class Mixed(Enum):
     ONE = 1
     TWO = "two"

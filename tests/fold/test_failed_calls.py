@@ -1,4 +1,4 @@
-"""Calls of a state function: those that fail, one example for each rule, and the last row of an update stream."""
+"""Calls of a state function that fail: one example for each rule."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -182,7 +182,7 @@ def test_texts_are_cut_to_bytes_that_are_text(text, size):
     assert shortened.endswith(CUT) or shortened.encode() == text.encode("utf-8", "backslashreplace")
 
 
-# What stops the fold, and what an update stream shows
+# What stops the fold
 
 
 def fail_on_timeout(word: Word | None, state: GroupState[Count]) -> None:
@@ -211,50 +211,3 @@ def test_an_error_names_stream_function_key_and_instant(act, called, cause):
     fold = fold_of(act, timeout="EventTimeTimeout", timers=("expiry",), stream="my_stream")
     with failed_call("my_stream", "counting", "'a'", called, cause=cause):
         run(replace(fold, on_error="stop"), WORDS[0])
-
-
-def yields_after_updating(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
-    for word in words:
-        if state.exists:
-            state.update(Count(state.get.words + 1))
-        else:
-            state.update(Count(1))
-            yield Said(word.key, 1)
-
-
-def yields_before_updating(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
-    for word in words:
-        words = state.get.words + 1 if state.exists else 1
-        if words == 1:
-            yield Said(word.key, words)
-        state.update(Count(words))
-
-
-def yields_when_it_removes(words: Iterator[Word], state: GroupState[Count]) -> Iterator[Said]:
-    for word in words:
-        if word.event_time_us == SECOND_US:
-            state.remove()
-            yield Said(word.key, 0)
-        else:
-            state.update(Count(2))
-
-
-@pytest.mark.parametrize("timeout", ["NoTimeout", "EventTimeTimeout"])
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize(
-    "function", [yields_after_updating, yields_before_updating, yields_when_it_removes]
-)
-def test_an_update_function_need_not_yield_a_row_for_its_last_event(function, together, timeout):
-    """It must not depend on which events are complete together."""
-    fold = flat_map_groups_with_state(
-        lambda key, words, state: function(words, state),
-        **(RECORDS | {"output_mode": "update"}),
-        timeout=timeout,
-        project=lambda key, count: Said(key, count.words),
-    )
-    engine = LocalFold(fold, delay_us=0)
-    first, second = Word("a", SECOND_US), Word("a", 2 * SECOND_US)
-    for rows in stamp([[first, second]] if together else [[first], [second]]):
-        engine.run_batch(rows)
-    last = engine.emitted.rows[-1], engine.emitted.emitted_at_us[-1]
-    assert last == (Said("a", 2), 2 * SECOND_US)
