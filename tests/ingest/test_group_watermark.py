@@ -5,16 +5,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.fold.admission import MICROSECOND, is_late, micros_of
-from include.ingest.ingest import heartbeat, ingest, write_heartbeat, write_keepalive
+from include.ingest.ingest import ingest, write_heartbeat, write_keepalive
 from include.ingest.ingest_log import Ingestion
-from include.ingest.parse_files import Parse, bronze_rows
+from include.ingest.parse_files import Parse
 from include.ingest.watermark import (
     SourceWatermark,
     advance_watermark,
@@ -32,8 +31,9 @@ from tests.landed_files import START, Landing, signal
 from tests.parsers import both_parsers_at_length
 from tests.refused import refused
 from tests.simulator import oracle
+from tests.simulator.auditor import Auditor
 from tests.simulator.oracle import Commit, Landed, Marks
-from tests.simulator.world import GROUPED, MINUTE_US, START_US
+from tests.simulator.world import GROUPED, MINUTE_US, START_US, open_world
 from tests.watermarks import HOUR, NO_HEARTBEAT, watermark_of
 from tests.watermarks import SIGNALS as WITH_HEARTBEAT
 
@@ -109,57 +109,24 @@ def test_the_marks_of_each_commit_are_those_of_all_that_came_before(steps: list[
     assert marks == oracle.grouped_marks(commits, IDLE_US)
 
 
-# In bronze
-
-
-def append(lake: Lake, commit: Commit) -> None:
-    before = watermark_of(lake, SOURCE)
-    after = next_watermark(before, commit)
-    rows = (
-        bronze_rows(SOURCE, events_of(commit), before, after)
-        if commit.rows
-        else heartbeat(SOURCE, before, after)
-    )
-    Ingestion(lake, SOURCE).commit_rows(before, after, rows)
-
-
-def events_of(commit: Commit) -> pa.Table:
-    return pa.table(
-        {
-            "key": [row.key for row in commit.rows],
-            "value": [row.value for row in commit.rows],
-            "event_time_us": [row.time_us for row in commit.rows],
-            "source_file": ["x/a.jsonl"] * len(commit.rows),
-        }
-    )
-
-
-def marks_in(lake: Lake) -> set[Marks]:
-    table = DeltaTable(lake.bronze("sent")).to_pyarrow_table()
-    names = ("watermark_before", "watermark_after", "ingested_at")
-    columns = (table[name].cast(pa.int64()).to_pylist() for name in names)
-    return {Marks(*row) for row in zip(*columns, strict=True)}
-
-
 BETWEEN = st.sampled_from(["nothing", "nothing", "heartbeat", "joined"])
 
 
 @given(STEPS, st.lists(BETWEEN, min_size=15, max_size=15))
 @examples(60)
-def test_bronze_goes_on_from_its_log(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[Step], between: list[str]
-):
-    lake = Lake(str(tmp_path_factory.mktemp("lake")))
-    commits = commits_of(steps)
-    for commit, then in zip(commits, between, strict=False):
-        append(lake, commit)
-        if then == "heartbeat":
-            write_keepalive(lake, SOURCE)
-        if then == "joined":
-            DeltaTable(lake.bronze("sent")).optimize.compact()
-    expected = oracle.grouped_marks(commits, IDLE_US)
-    still = {mark._replace(arrival_us=mark.commit_us) for mark in expected}
-    assert set(expected) <= marks_in(lake) <= set(expected) | still
+def test_bronze_goes_on_from_its_log(steps: list[Step], between: list[str]):
+    with open_world(source=SOURCE) as world:
+        for step, then in zip([Step(0, (("a", 0),)), *steps], between, strict=False):
+            world.now_us += step.passed_us
+            if step.rows:
+                world.append([Landed(key, world.now_us - ago_us, 1) for key, ago_us in step.rows])
+            elif step.clock_ago_us is not None:
+                world.ingest_clock(world.now_us - step.clock_ago_us)
+            if then == "heartbeat":
+                write_keepalive(world.lake, world.source)
+            if then == "joined":
+                DeltaTable(world.lake.bronze(SOURCE.name)).optimize.compact()
+        Auditor(world, "counts").check_clock()
 
 
 # One by one

@@ -11,12 +11,10 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include import registry
 from include.fold.admission import micros_of
 from include.ingest import ingest as ingestion
 from include.ingest.ingest import (
     LAGGING,
-    has_initial_state,
     heartbeat,
     heartbeat_target,
     ingest,
@@ -29,7 +27,7 @@ from include.ingest.source_connector import waiting
 from include.ingest.watermark import SourceWatermark
 from include.lake.ops import Finding, read_ops
 from include.lake.paths import Lake
-from include.registry import source_named, stream_named
+from include.registry import source_named
 from include.settings import Source
 from include.stream.record import count_events
 from tests.landed_files import START, Landing, signal
@@ -99,12 +97,18 @@ def test_the_row_is_held_back_when_files_came_during_the_drain(
     assert [row.is_heartbeat for row in in_order(lake)] == [False, False, True]
 
 
-def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing):
+@pytest.mark.parametrize("is_table", [True, False])
+def test_the_first_row_needs_data_or_an_initial_state(lake: Lake, landed: Landing, is_table: bool):
+    seed = Path(lake.initial_state("device_signals"))
+    seed.mkdir(parents=True)  # no table
+    for name in ("user_counts", "unknown"):  # of another source, and of none
+        (seed.parent / f"{name}.json").touch()
     assert ingest(lake, SIGNALS, interval_end=START) == Counts()
     assert (version(lake), watermark_of(lake)) == (0, SourceWatermark())
-    seed = Path(lake.initial_state("device_signals")).with_suffix(".json")
-    seed.parent.mkdir()
-    seed.touch()
+    if is_table:
+        write_deltalake(seed, pa.table({"n": [1]}))
+    else:
+        seed.with_suffix(".json").touch()
 
     assert ingest(lake, SIGNALS, interval_end=START) == Counts()
 
@@ -162,26 +166,6 @@ def test_landing_is_behind_while_files_wait_or_a_producer_says_so(lake: Lake):
     add_file(lake, "a.jsonl")
     add_file(lake, "b.jsonl")
     assert landing_lag(lake, SIGNALS) is not None
-
-
-def test_an_initial_state_is_a_table_or_a_file_of_a_stream_of_the_source(lake: Lake, monkeypatch):
-    streams = (
-        replace(stream_named("device_signals"), name="first"),
-        replace(stream_named("device_signals"), name="second"),
-        replace(stream_named("user_counts"), name="other"),
-    )
-    monkeypatch.setattr(registry, "all_streams", lambda: streams)
-    folder = Path(lake.initial_state("first")).parent
-    folder.mkdir()
-    (folder / "first").mkdir()  # no table
-    (folder / "other.json").touch()  # of another source
-    (folder / "unknown.json").touch()
-    assert not has_initial_state(lake, SIGNALS)
-    (folder / "second.json").touch()
-    assert has_initial_state(lake, SIGNALS)
-    (folder / "second.json").unlink()
-    write_deltalake(lake.initial_state("first"), pa.table({"n": [1]}))
-    assert has_initial_state(lake, SIGNALS)
 
 
 # What a Dag asks before it starts a JVM.

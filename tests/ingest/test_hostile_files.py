@@ -40,14 +40,6 @@ def avro(schema: object, records: list[object], codec: str = "null") -> bytes:
     return sink.getvalue()
 
 
-def nested(levels: int) -> object:
-    kind: object = "long"
-    for level in range(levels):
-        fields = [{"name": "f", "type": kind}]
-        kind = {"type": "record", "name": f"r{level}", "fields": fields}
-    return kind
-
-
 def with_flipped_pages() -> bytes:
     """A Parquet file whose header and footer are whole, and whose pages are not."""
     whole = signals(value=pa.array(range(50_000)))
@@ -82,7 +74,6 @@ AS_A_WHOLE = {
     "notes.txt": b"hello",
     "members.csv.gz": gzip.compress(b"\n" * MIB) * 3,
     "bomb.avro": avro(record_of("string"), [EVENT | {"value": "x" * MIB}], "deflate"),
-    "deep.avro": avro(nested(200), []),
     "one_line.json": b'{"device_id": "' + b"x" * MIB,
     "pages.parquet": with_flipped_pages(),
     "levels.parquet": with_required_columns(),

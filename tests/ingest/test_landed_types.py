@@ -270,31 +270,21 @@ NANOS = [-2001, -2000, -1500, -1, 0, 999, 1500]
 MICROS = [-3, -2, -2, -1, 0, 0, 1]
 
 
-LATER_NANOS, LATER_MICROS = [0, 999, 1500], [0, 0, 1]
+LATER = list(zip([0, 999, 1500], [0, 0, 1], strict=True))
 
 
 @pytest.mark.parametrize("zone", ["UTC", None])
 def test_digits_below_the_microsecond_are_cut_off(zone: str | None):
     nanos, name = pa.timestamp("ns", zone), "timestamp" if zone else "timestamp_ntz"
-    assert (
-        taken(source_of(name), "a.parquet", parquet(pa.array(NANOS, nanos))) == MICROS
-    )  # also before 1970
-    lists = pa.array([LATER_NANOS, None, [None, -1000]], pa.list_(nanos))
-    assert taken(source_of(f"array<{name}>"), "a.parquet", parquet(lists)) == [
-        LATER_MICROS,
-        None,
-        [None, -1],
-    ]
-    structs = pa.array([{"a": [of]} for of in LATER_NANOS], pa.struct([("a", pa.list_(nanos))]))
-    assert taken(source_of(f"struct<a: array<{name}>>"), "a.parquet", parquet(structs)) == [
-        {"a": [of]} for of in LATER_MICROS
-    ]
-    maps = pa.array([[(1500, 1)], None, []], pa.map_(nanos, nanos))
-    assert taken(source_of(f"map<{name}, {name}>"), "a.parquet", parquet(maps)) == [
-        [(1, 0)],
-        None,
-        [],
-    ]
+    struct, pairs = pa.struct([("a", pa.list_(nanos))]), pa.map_(nanos, nanos)
+    for kind, type_, landed, expected in (
+        (name, nanos, NANOS, MICROS),  # also before 1970
+        (f"array<{name}>", pa.list_(nanos), [[1500], None, [None, -1000]], [[1], None, [None, -1]]),
+        (f"struct<a: array<{name}>>", struct, [{"a": [n]} for n, _ in LATER], [{"a": [us]} for _, us in LATER]),
+        (f"map<{name}, {name}>", pairs, [[(1500, 1)], None, []], [[(1, 0)], None, []]),
+    ):  # fmt: skip
+        content = parquet(pa.array(landed, type_))
+        assert taken(source_of(kind), "a.parquet", content) == expected, kind
 
 
 EPOCH_MS, GERMAN = Times(format="epoch_ms"), Times(format="%d.%m.%Y %H:%M", zone="Europe/Berlin")
@@ -343,7 +333,7 @@ def test_a_time_that_is_no_number_is_refused_alone(number: float):
 
 
 NAMED = pa.array([[(b"alice", 1)]], pa.map_(pa.binary(), pa.int64()))
-LATER = [
+DECLARED_LATER = [
     ("double", pa.array([float("nan")]), "wrong_type"),
     ("date", pa.array([2**30], pa.date32()), "wrong_type"),
     ("array<bigint>", pa.array([[b"alice"]]), "wrong_type"),
@@ -353,7 +343,9 @@ LATER = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "values", "expected"), LATER, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"), DECLARED_LATER, ids=lambda each: str(each)[:30]
+)
 def test_what_was_rescued_is_read_as_if_it_landed_once_it_is_declared(
     kind: str, values: pa.Array, expected: Any
 ):

@@ -159,16 +159,6 @@ def test_a_wrong_correction_is_refused_before_anything_is_written(lake: Lake, la
     assert versions(lake) == before
 
 
-def test_a_changed_rule_is_applied_to_open_rows(lake: Lake, landed: Landing):
-    landed.add("a.jsonl", [signal(0, value=None)])
-    total = ingest(lake, SIGNALS)
-    device, value = SIGNALS.fields
-    relaxed = replace(SIGNALS, fields=(device, replace(value, required=False)))
-    total += reingest(lake, relaxed, {}, now())
-    assert_rows_add_up(lake, total)
-    assert total.rows_bronze == 1
-
-
 def corrections_in(tmp_path: Path, text: str) -> Any:
     path = tmp_path / "corrections.jsonl"
     path.write_text(text)

@@ -334,16 +334,10 @@ def test_a_row_that_is_taken_in_again_keeps_what_is_no_field(lake: Lake, landed:
     assert rescued(lake) == [{"value": 7}]
 
 
-# Fields that come, go and come again
-
-
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECONDS, MILLIS = Times(format="epoch_s"), Times(format="epoch_ms")
 NOTE = Field(name="note", type="string", required=False, comment="Said")
 AMOUNT = Field(name="amount", type="bigint", path="body.amount", required=False, comment="Net")
-
-
-# Paths and times
 
 
 AT = Field(name="at", type="timestamp", times=MILLIS, required=False, comment="When")
