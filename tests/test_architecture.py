@@ -112,19 +112,19 @@ def test_what_the_scheduler_and_set_up_import_needs_no_package():
 @pytest.mark.parametrize(
     "file",
     [
-        "compact_state.py",
-        "engines/engine.py",
-        "engines/live_batch.py",
-        "restate_interval.py",
-        "replay_bronze.py",
-        "rebuild_stream.py",
-        "run_stream.py",
-        "write_savepoint.py",
+        "compact_state",
+        "engines/engine",
+        "engines/live_batch",
+        "restate_interval",
+        "replay_bronze",
+        "rebuild_stream",
+        "run_stream",
+        "write_savepoint",
     ],
 )
 def test_what_a_job_decides_is_not_bound_to_spark(file):
     """A job asks an engine; only its `main` says which one."""
-    imported = set(modules_imported(ROOT / "spark_jobs" / file))
+    imported = set(modules_imported(ROOT / "spark_jobs" / f"{file}.py"))
     assert not {module for module in imported if module.partition(".")[0] in ("pyspark", "delta")}
 
 

@@ -128,10 +128,3 @@ def test_a_dry_care_starts_no_job_and_records_nothing(lake, monkeypatch):
     monkeypatch.setattr(run_local, "run_job", lambda *_: pytest.fail("started a JVM"))
     assert run_local.maintain(lake, STREAM, dry_run=True, compact_now=True) == 0
     assert not lake.is_delta_table(lake.ops("figures"))
-
-
-def test_every_step_comes_after_those_it_names():
-    seen: set[str] = set()
-    for step in STEPS:
-        assert {*step.after, *step.behind} <= seen
-        seen.add(step.name)

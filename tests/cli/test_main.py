@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,23 +26,6 @@ CLI = [sys.executable, "-P", "-m", "include.cli"]
 def test_every_file_of_commands_is_loaded():
     files = {file.stem for file in (PROJECT / "include" / "cli").glob("*.py")}
     assert files - {"__init__", "__main__", "app", "scaffold"} == set(FILES)
-
-
-@pytest.mark.parametrize(("command", "code"), [("validate", 1), ("maintain", 2)])
-def test_a_mistake_in_the_file_of_sources_is_one_line(tmp_path, command, code):
-    copied = shutil.copytree(PROJECT / "include", tmp_path / "include")
-    with (copied / "streams" / "sources.py").open("a") as file:
-        file.write("\nSOURCES += (Source(name='Bad'),)\n")
-    done = subprocess.run(
-        [*CLI, command],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
-    assert "include/streams/sources.py" in done.stderr
 
 
 @pytest.mark.parametrize(

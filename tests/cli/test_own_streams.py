@@ -56,7 +56,9 @@ def test_they_are_made_validated_and_tested_there_and_the_shipped_ones_are_gone(
     (own / "wrong.py").write_text("STREAM = 7")
     assert f"{own}/wrong.py" in stateful("validate", code=1)
     (own / "sources.py").write_text("SOURCES = 1 / 0")
-    assert f"{own}/sources.py" in stateful("status", code=2)
+    for command, code in (("validate", 1), ("status", 2), ("maintain", 2)):
+        said = stateful(command, code=code)
+        assert (f"{own}/sources.py" in said, said.count("\n")) == (True, 1)
 
 
 @pytest.mark.airflow

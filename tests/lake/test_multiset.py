@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -76,19 +75,3 @@ def test_a_row_that_is_not_there_cannot_be_taken_back():
 def test_only_the_named_columns_tell_rows_apart():
     rows = pa.table({"a": [1, 1, 1], "when": [1, 2, 3], "_w": pa.array([1, 1, -1], pa.int32())})
     assert net(rows, "_w", ["a"])["a"].to_pylist() == [1]
-
-
-def test_a_million_rows_beside_a_million():
-    n = 1_000_000
-    numbers = np.arange(n)
-    old = pa.table(
-        {
-            "user": pa.array([f"user_{i}" for i in numbers % 100_000]),
-            "n": numbers % 977,
-            "s": np.sqrt(numbers),
-            "event_time_us": numbers * 1000,
-        }
-    )
-    new = pa.concat_tables([old.slice(10), old.slice(0, 5)])
-    made = difference(new, old, pa.chunked_array([pa.array(np.ones(n, np.int32))]))
-    assert made[WEIGHT].to_pylist() == [-1] * 5

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,15 +80,6 @@ def table(lake: Lake) -> Table:
     found = made(lake.root)
     found.commit([], {"batch": 7})
     return found
-
-
-def test_of_two_commits_of_one_version_the_second_is_not_made(lake: Lake, table: Table):
-    other = Table.open(lake, table.path)
-    other.commit([], {"batch": 8})
-    with pytest.raises(CommitFailedError):
-        table.commit([], {"batch": 9})
-    table.reopen()
-    assert table.record() == other.record()
 
 
 def test_no_record_is_said_over_what_others_have_changed(lake: Lake, table: Table):

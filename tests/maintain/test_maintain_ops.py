@@ -1,14 +1,11 @@
-"""The ops tables are joined and vacuumed while others write to them, and lose no row."""
+"""The ops tables are joined and vacuumed, and lose no row. tests/lake/test_ops.py has others that write meanwhile."""
 
 import os
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from include.lake.ops import append_ops, read_ops
 from include.lake.paths import Lake
@@ -56,24 +53,3 @@ def test_what_was_replaced_long_ago_is_deleted(lake):
     maintain_ops(lake, (), EAGER)
     assert len(list(Path(lake.ops("batches")).glob("*.parquet"))) == 1
     assert batch_ids(lake) == [0, 1, 2]
-
-
-@pytest.mark.slow
-def test_writers_and_maintenance_at_once_lose_nothing(lake):
-    append_batch(lake, 0)
-    failed: list[BaseException] = []
-
-    def write() -> None:
-        try:
-            for batch in range(1, 30):
-                append_batch(lake, batch)
-        except CommitFailedError as error:
-            failed.append(error)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while writer.is_alive():
-        maintain_ops(lake, (), EAGER)
-    writer.join()
-    assert failed == []
-    assert batch_ids(lake) == list(range(30))

@@ -36,31 +36,6 @@ def sql(lake: Lake, table: str, query: str) -> dict[str, tuple[object, ...]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_rows_and_runs_are_those_of_sql(filled):
-    since = NOW - timedelta(days=30)
-    expected = sql(
-        filled,
-        "runs",
-        f"""SELECT subject, sum(rows_in), sum(rows_late), count(*), max(until), max(ended_at),
-        arg_max(rows_pending, ended_at)
-        FROM ROWS WHERE job = 'run_stream' AND ended_at >= TIMESTAMPTZ '{since}' GROUP BY subject""",
-    )
-    overview = read_overview(filled, STREAMS, NOW)
-    assert not overview.is_empty
-    found = {
-        line.stream: (
-            line.rows["in"],
-            line.rows["late"],
-            line.runs,
-            line.until,
-            line.run_end,
-            line.rows_pending,
-        )
-        for line in overview.lines
-    }
-    assert found == expected
-
-
 def test_state_and_keys_are_those_of_sql(filled):
     bytes_of = sql(
         filled,

@@ -154,12 +154,14 @@ def test_the_figures_of_a_time_are_those_of_sql(filled, first):
 
 def test_what_is_so_now_is_the_same_on_the_page_of_any_time(filled):
     now, then = read_stream(filled, STREAM, NOW), shown(filled, NOW - HOUR)
-    first = f"SELECT min(started_at) FROM ops/runs WHERE subject = '{STREAM.name}' AND job = 'run_stream'"
-    assert now.begin == sql(filled, first)[0][0]
+    ran = f"FROM ops/runs WHERE subject = '{STREAM.name}' AND job = 'run_stream'"
+    found = sql(filled, f"SELECT min(started_at), arg_max(rows_pending, ended_at) {ran}")
+    assert [(now.begin, now.line.rows_pending)] == found
     for name in (
         "until",
         "until_lag",
         "run_end",
+        "rows_pending",
         "next_run",
         "state_keys",
         "state_bytes",

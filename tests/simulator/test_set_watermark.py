@@ -4,8 +4,6 @@ from datetime import timedelta
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given
-from hypothesis import strategies as st
 
 from include.amend.plans import plan_set_watermark
 from include.fold.admission import instant_of, micros_of
@@ -19,13 +17,12 @@ from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.run_stream import drain
 from spark_jobs.set_watermark import set_watermark
-from tests.examples import examples
 from tests.refused import refused_until
 from tests.simulator import oracle
 from tests.simulator.oracle import Emitted, Landed
 from tests.simulator.steps import DELAY_US, JOBS
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import MINUTE_US, SOURCE, World, open_world
+from tests.simulator.world import MINUTE_US, SOURCE, World
 from tests.simulator.writes import killed_at
 
 NOT_REBUILD = [job for name, job in JOBS.items() if name != "rebuild"]
@@ -148,36 +145,3 @@ def test_savepoints_ahead_of_the_clock_go_so_that_others_are_written(world):
     assert newest.kind == "live"
     assert micros_of(newest.created_at) <= world.now_us
     check_tables(world)
-
-
-ROWS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from([-50, -5, 0, 5, 20, 70])),
-    min_size=1,
-    max_size=4,
-)
-
-
-@examples(6)
-@given(
-    before=st.lists(ROWS, min_size=1, max_size=4),
-    after=st.lists(ROWS, min_size=1, max_size=4),
-    back=st.integers(1, 120 * MINUTE_US),
-)
-def test_any_rows_before_and_after_a_repair_come_to_what_the_oracle_says(before, after, back):
-    with open_world() as world:
-        land(world, [("a", 0)])
-        for rows in before:
-            land(world, rows, minutes=30)
-        run_all(world)
-        first_us = oracle.clock_us(world.commits[:1])
-        clock_us = oracle.clock_us(world.commits)
-        to_us = max(first_us, clock_us - back) // 1000 * 1000
-        if to_us == clock_us:
-            return
-        repair(world, to_us)
-        world.note_repairs()
-        check_tables(world)
-        for rows in after:
-            land(world, rows)
-        run_all(world)
-        check_tables(world)

@@ -13,7 +13,6 @@ from include.fold.definition import Definition, flat_map_groups_with_state
 from include.fold.product_table import TableSchemaError, ensure_product
 from include.lake.delta_log import read_actions
 from include.lake.paths import Lake
-from include.lake.table import record_of
 from tests.simulator.local_engine import LocalProduct
 
 FEED = "delta.enableChangeDataFeed"
@@ -83,19 +82,6 @@ def rows_in(table: LocalProduct) -> Counter[tuple[str, int, int]]:
 
 def version(table: LocalProduct) -> int:
     return DeltaTable(table.path).version()
-
-
-@pytest.mark.parametrize("mode", ["append", "update"])
-def test_a_batch_is_written_once_whoever_repeats_it(lake, mode):
-    table = table_in(lake, mode)
-    table.write_once(emitted([("a", 1, 0)], mode), "tried/1", 3, {"by": "first"})
-    table.write_once(emitted([("b", 1, 0)], mode), "tried/1", 3, {"by": "again"})
-    table.write_once(emitted([("c", 1, 0)], mode), "tried/1", 2, {"by": "older"})
-    assert rows_in(table) == Counter([("a", 1, 0)])
-    table.write_once(emitted([("d", 1, 0)], mode), "tried/2", 0, {"by": "next"})
-    assert rows_in(table) == Counter([("a", 1, 0), ("d", 1, 0)])
-    records = [record_of(read_actions(lake, table.path, n)) for n in range(version(table) + 1)]
-    assert [record and record["by"] for record in records] == [None, "first", "next"]
 
 
 def test_an_update_table_has_the_latest_row_of_each_key(lake):

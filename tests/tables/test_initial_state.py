@@ -13,7 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import LAST_INSTANT_US, MICROSECOND
+from include.fold.records import columns_of
 from include.ingest.initial_state import read_fingerprint, read_initial_state
+from include.lake.columns import arrow_type
 from include.lake.paths import Lake
 from tests.initial_state import (
     AS_OF,
@@ -216,15 +218,7 @@ class Visits(NamedTuple):
     by_day: dict[str, Place | None]
 
 
-A_PLACE = pa.struct([("city", pa.string()), ("floor", pa.int64())])
-VISITS = pa.struct(
-    [
-        ("home", A_PLACE),
-        ("work", A_PLACE),
-        ("seen", pa.list_(pa.struct([("place", A_PLACE)]))),
-        ("by_day", pa.map_(pa.string(), A_PLACE)),
-    ]
-)
+VISITS = pa.struct([(column.name, arrow_type(column.kind)) for column in columns_of(Visits)])
 HOME = {"city": "Ulm", "floor": None}
 NOWHERE = {"city": None, "floor": 1}
 ALL_RIGHT = {
