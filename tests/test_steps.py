@@ -14,6 +14,7 @@ from include import run_local
 from include.lake.ops import read_ops
 from include.registry import stream_named
 from include.steps import INGEST_HERE, STEPS, Report, Start, Step, StreamRun
+from tests.dags import land
 
 STREAM = stream_named("user_counts")
 LIVE = [step for step in STEPS if step.group != "backfill"]
@@ -79,12 +80,6 @@ def test_by_hand_the_same_steps_are_taken_as_by_a_schedule(lake):
         taken, code = taken_by_hand(lake, would)
         assert taken == [name for name, state in states.items() if state in (RIGHT, FAILING)], would
         assert (code != 0) == (FAILING in states.values()), would
-
-
-def land(lake, line: str) -> None:
-    folder = Path(lake.landing(STREAM.source))
-    folder.mkdir(parents=True)
-    (folder / "a.jsonl").write_text(f"{line}\n")
 
 
 def test_little_is_ingested_by_hand_without_a_jvm(lake, monkeypatch):

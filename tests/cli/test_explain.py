@@ -12,6 +12,7 @@ import pytest
 
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
+from tests import dags
 from tests.faults.command_line import CommandLine
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
@@ -39,25 +40,11 @@ def commands() -> Iterator[CommandLine]:
         yield commands
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    (tmp_path / "lake").mkdir()
-    return Lake(str(tmp_path / "lake"))
-
-
 def land(lake: Lake, name: str, events: list[tuple[str, int]]) -> None:
-    lines = [
-        {
-            "user_id": user,
-            "event_time": (START + n * MINUTE).isoformat(),
-            "event_type": "look",
-            "value": 1,
-        }
-        for user, n in events
-    ]
-    folder = Path(lake.landing("user_events"))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("\n".join(map(json.dumps, lines)))
+    known = {"event_type": "look", "value": 1}
+    times = [(user, (START + n * MINUTE).isoformat()) for user, n in events]
+    rows = [known | {"user_id": user, "event_time": at} for user, at in times]
+    dags.land(lake, *map(json.dumps, rows), file=name)
 
 
 def run(commands: CommandLine, lake: Lake) -> None:

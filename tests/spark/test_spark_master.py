@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +16,7 @@ from include.registry import source_named, stream_named
 from include.settings import PROJECT
 from include.spark import submit
 from include.spark.conf import check_reachable, checked_master, is_local
+from tests.dags import land
 from tests.refused import refused
 
 CLUSTERS = [
@@ -96,10 +96,8 @@ def test_a_master_that_does_not_answer_is_named_with_its_setting(closed_port):
 
 def ingest_one(lake) -> None:
     """So that the stream has a row to read, which takes a JVM."""
-    folder = Path(lake.landing("user_events"))
-    folder.mkdir(parents=True)
     event = {"user_id": "a", "event_type": "click", "value": 1.0}
-    (folder / "a.jsonl").write_text(json.dumps(event | {"event_time": "2026-03-01T00:00:00Z"}))
+    land(lake, json.dumps(event | {"event_time": "2026-03-01T00:00:00Z"}))
     assert ingest(lake, source_named("user_events")).rows_bronze == 1
 
 
