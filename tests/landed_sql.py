@@ -1,4 +1,4 @@
-"""What the tables of the five streams must hold, in SQL over the files that have landed."""
+"""What the tables of the shipped streams must hold, in SQL over the files that have landed."""
 
 from collections import Counter
 from datetime import datetime
@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from include.fold.admission import micros_of
 from include.lake.paths import Lake
+from include.registry import stream_named
 from include.settings import Stream
 
 # What a landed line must be, said once more in SQL. The generator's bad lines break one each.
@@ -33,17 +34,41 @@ USER_EVENTS = f"""
           AND time < $until_us
     )
 """
+SESSIONS = f"""
+    WITH {USER_EVENTS}, begun AS (
+        SELECT *, time - lag(time, 1, time) OVER own >= 1_800_000_000 AS begins
+        FROM events WINDOW own AS (PARTITION BY key ORDER BY time)
+    ), numbered AS (
+        SELECT *, count_if(begins) OVER (PARTITION BY key ORDER BY time) AS session FROM begun
+    ), sessions AS (
+        SELECT key, min(time) AS start, max(time) AS last, count(*), last + 1_800_000_000 AS ended
+        FROM numbered GROUP BY key, session HAVING ended < $until_us
+    )
+"""
+STREAKS = f"""
+    {SESSIONS}, apart AS (
+        SELECT *, ended - lag(ended, 1, ended) OVER own > 7_200_000_000 AS begins
+        FROM sessions WINDOW own AS (PARTITION BY key ORDER BY ended)
+    ), in_streaks AS (
+        SELECT *, count_if(begins) OVER (PARTITION BY key ORDER BY ended) AS streak FROM apart
+    ), streaks AS (
+        SELECT key, min(start), count(*) AS sessions, max(i.ended) + 7_200_000_000 AS ended
+        FROM in_streaks i GROUP BY key, streak HAVING max(i.ended) + 7_200_000_000 < $until_us
+    )
+"""
+CHAIN = ("user_sessions", "session_streaks", "streak_alerts")  # each reads the one before
 ORACLES = {
     "user_counts": f"WITH {USER_EVENTS} SELECT key, count(*), max(time) FROM events GROUP BY key",
-    "user_sessions": f"""
-        WITH {USER_EVENTS}, begun AS (
-            SELECT *, time - lag(time, 1, time) OVER own >= 1_800_000_000 AS begins
-            FROM events WINDOW own AS (PARTITION BY key ORDER BY time)
-        ), numbered AS (
-            SELECT *, count_if(begins) OVER (PARTITION BY key ORDER BY time) AS session FROM begun
+    "user_sessions": f"{SESSIONS} SELECT * FROM sessions",
+    "session_streaks": f"{STREAKS} SELECT * FROM streaks",
+    "streak_alerts": f"""
+        {STREAKS}, records AS (
+            SELECT *, coalesce(max(sessions) OVER earlier, 0) AS before FROM streaks
+            WINDOW earlier AS (
+                PARTITION BY key ORDER BY ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )
         )
-        SELECT key, min(time), max(time), count(*), max(time) + 1_800_000_000
-        FROM numbered GROUP BY key, session HAVING max(time) + 1_800_000_000 < $until_us
+        SELECT key, sessions, before, ended FROM records WHERE sessions >= 5 AND sessions > before
     """,
     # The one that goes above the limit: its limit-th before it is in the span, the next is not.
     "threshold_alerts": f"""
@@ -90,6 +115,8 @@ ORACLES = {
 COLUMNS = {
     "user_counts": ["user_id", "total_count", "emitted_at"],
     "user_sessions": ["user_id", "session_start", "session_end", "events", "emitted_at"],
+    "session_streaks": ["user_id", "streak_start", "sessions", "emitted_at"],
+    "streak_alerts": ["user_id", "sessions", "before", "emitted_at"],
     "threshold_alerts": ["user_id", "event_type", "count", "span_start", "emitted_at"],
     "device_signals": ["device_id", "count", "emitted_at"],
     "service_health": ["service", "status", "emitted_at"],
@@ -110,7 +137,8 @@ def oracle_rows(lake: Lake, stream: Stream, until_us: int) -> Counter[Any]:
     values: dict[str, Any] = {"until_us": until_us}
     if stream.name == "threshold_alerts":
         values["limit"] = stream.settings["limit"]
-    landed = lake.path_in_filesystem(lake.landing(stream.source))
+    root = CHAIN[0] if stream.name in CHAIN else stream.name
+    landed = lake.path_in_filesystem(lake.landing(stream_named(root).source))
     with TemporaryDirectory() as folder, duckdb.connect() as connection:
         # From wherever the lake is: DuckDB opens no object store without fetching an extension.
         fs.copy_files(landed, folder, lake.filesystem, fs.LocalFileSystem())
