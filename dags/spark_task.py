@@ -13,7 +13,7 @@ from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from include.airflow.assets import bronze_asset, source_asset, source_pool
+from include.airflow.assets import bronze_asset, source_assets, source_pool
 from include.lake.errors import SettingsError
 from include.settings import PROJECT, Source, Stream
 from include.spark.conf import MasterUnreachableError, check_reachable, checked_master
@@ -138,7 +138,7 @@ def ingest_task(source: Source, lake: str, **options: Any) -> Any:
         source.name,
         None,
         pool=source_pool(source.name),
-        inlets=[source_asset(source, lake)],
+        inlets=source_assets(source, lake),
         outlets=[bronze_asset(source, lake)],
         **options,
     )

@@ -1,5 +1,5 @@
 """The places that a source's rows come from: formats of landed files, a Kafka topic, a Delta table of others, the
-table of a stream.
+table of a stream, other sources.
 
 The scheduler imports this at every parse, so it needs no package.
 """
@@ -7,7 +7,7 @@ The scheduler imports this at every parse, so it needs no package.
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 # Paths below `_kafka` that a field of a topic can have.
 OF_MESSAGE = ("key", "headers", "topic", "partition", "offset", "timestamp")
 MESSAGE = "_kafka"
-A_SECOND = timedelta(seconds=1)
+A_SECOND, NO_TIME, MILLISECOND = timedelta(seconds=1), timedelta(0), timedelta(milliseconds=1)
 Rule = tuple[str, bool, str]  # a setting, whether it is right, and what it must be
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -215,6 +215,32 @@ class StreamTable:
         """Accept any path: the registry knows the table's columns."""
 
 
+# Of a merged source: the column that names the input that a row is of, and that of its time.
+INPUT, EVENT_TIME = "input", "event_time"
+
+
+@dataclass(frozen=True, init=False)
+class Merged:
+    """Other sources as one: `Merged(orders=timedelta(minutes=10), payments=timedelta(hours=1))`."""
+
+    # Each by its name, with how far behind its watermark a row of it may be and still count.
+    inputs: Mapping[str, timedelta]
+
+    def __init__(self, **inputs: timedelta) -> None:
+        object.__setattr__(self, "inputs", inputs)
+        whole = "must be whole milliseconds, 0 or more"
+        rules = [(n, d >= NO_TIME and not d % MILLISECOND, whole) for n, d in inputs.items()]
+        check("merged source", ("inputs", len(inputs) > 1, "must be two or more"), *rules)
+
+    @property
+    def place(self) -> str:
+        """The inputs as messages name them."""
+        return f"bronze of {', '.join(self.inputs)}"
+
+    def check_paths(self, source: str, paths: Iterable[str]) -> None:
+        """Accept any path: the registry knows the inputs' fields."""
+
+
 def refuse_own_table(source: str, uri: str, lake: str) -> None:
     """Raise SettingsError for a Delta source of a table of the lake's own.
 
@@ -239,7 +265,7 @@ def _place(uri: str) -> str:
 
 
 # The settings; include/ingest has a SourceConnector for each.
-Connector = KafkaTopic | DeltaTable | StreamTable
+Connector = KafkaTopic | DeltaTable | StreamTable | Merged
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms", "epoch_us")
 

@@ -4,7 +4,7 @@
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pkgutil import iter_modules
 from types import ModuleType
@@ -15,7 +15,7 @@ from include.connectors import DeltaTable, refuse_own_table
 from include.fold.records import DefinitionError
 from include.lake.errors import SettingsError
 from include.settings import AS_SOURCE, Source, Stream, default_lake
-from include.stream_definition import check_stream, source_of_outputs
+from include.stream_definition import check_stream, source_of_inputs, source_of_outputs
 from include.streams import sources
 from include.text_table import did_you_mean
 
@@ -91,15 +91,22 @@ def source_named(name: str) -> Source:
     source = found[0]
     if isinstance(source.connector, DeltaTable):
         refuse_own_table(name, source.connector.uri, default_lake())
-    return source if source.parent is None else _with_columns(source, source.parent)
+    return _with_columns(source)
 
 
-def _with_columns(source: Source, parent: str) -> Source:
-    """Return a source of a stream's table with the columns of that as its fields."""
-    if parent not in _files():
-        said = f"source {source.name}: {unknown('stream', parent, stream_names())}"
-        raise SettingsError(said, code="unknown_stream", subject=parent)
-    return source_of_outputs(source, stream_named(parent))
+def _with_columns(source: Source) -> Source:
+    """Return a source; a derived one with the columns of what it is made of as its fields."""
+    if source.inputs:
+        if source.name in sources_before(source.name):
+            said = f"source {source.name} is an input of its own"
+            raise SettingsError(said, subject=source.name)
+        return source_of_inputs(source, [*map(source_named, source.inputs)])
+    if source.parent is None:
+        return source
+    if source.parent not in _files():
+        said = f"source {source.name}: {unknown('stream', source.parent, stream_names())}"
+        raise SettingsError(said, code="unknown_stream", subject=source.parent)
+    return source_of_outputs(source, stream_named(source.parent))
 
 
 def all_sources() -> tuple[Source, ...]:
@@ -127,29 +134,65 @@ def streams_of(source: str) -> Iterator[Stream]:
     return (stream for stream in all_streams() if stream.source == source)
 
 
-def parents_of(stream: str) -> tuple[str, ...]:
-    """Return the streams whose tables a stream reads, as declared; of a wrong file none."""
-    if stream not in _files():
-        return ()
+def _declared(source: str) -> Source | None:
+    return next((each for each in sources.SOURCES if each.name == source), None)
+
+
+def _read_by(stream: str | None) -> list[str]:
+    """Return the source that a stream reads, as declared; of a wrong file none."""
     try:
-        declared = getattr(_module(stream), "STREAM", None)
+        declared = getattr(_module(stream), "STREAM", None) if stream in _files() else None
     except SettingsError:
-        return ()
-    named = (
-        source for source in sources.SOURCES if source.name == getattr(declared, "source", None)
-    )
-    return tuple(source.parent for source in named if source.parent is not None)
+        return []
+    return [declared.source] if isinstance(declared, Stream) else []
+
+
+def _before(of: Callable[[str], Iterable[str]], name: str) -> tuple[str, ...]:
+    """Return what is before a name, the nearest first; one that is in a cycle is among its own."""
+    found, waiting = list[str](), [*of(name)]
+    while waiting:
+        if (each := waiting.pop(0)) not in found:
+            found.append(each)
+            waiting += of(each)
+    return tuple(found)
+
+
+def _made_of(source: str) -> list[str]:
+    """Return its inputs, or the source of the stream whose table it is of, as declared."""
+    declared = _declared(source)
+    return [] if declared is None else [*declared.inputs, *_read_by(declared.parent)]
+
+
+def sources_before(source: str) -> tuple[str, ...]:
+    """Return the sources that one is made of, also through tables of streams."""
+    return _before(_made_of, source)
+
+
+def sources_behind(source: str) -> list[str]:
+    """Return the sources that are made of one, each behind all that it is made of."""
+    behind = (name for name in source_names() if source in sources_before(name))
+    return in_order(behind, sources_before)
+
+
+def inputs_first(source: Source) -> list[Source]:
+    """Return a source behind those that it merges: so they are ingested."""
+    before = [each for name in source.inputs for each in inputs_first(source_named(name))]
+    return [*{each.name: each for each in before}.values(), source]
+
+
+def parents_of(stream: str) -> tuple[str, ...]:
+    """Return the streams whose tables a stream reads, also merged ones, as declared."""
+    found, names = list[str](), _read_by(stream)
+    for declared in map(_declared, names):
+        if declared is not None:
+            names += [name for name in declared.inputs if name not in names]
+            found += [declared.parent] if declared.parent else []
+    return tuple(dict.fromkeys(found))
 
 
 def ancestors_of(stream: str) -> tuple[str, ...]:
     """Return the streams before a stream, the nearest first; one that is in a cycle is among its own."""
-    found, waiting = list[str](), [*parents_of(stream)]
-    while waiting:
-        name = waiting.pop(0)
-        if name not in found:
-            found.append(name)
-            waiting += parents_of(name)
-    return tuple(found)
+    return _before(parents_of, stream)
 
 
 def descendants_of(stream: str) -> tuple[str, ...]:
@@ -157,9 +200,11 @@ def descendants_of(stream: str) -> tuple[str, ...]:
     return tuple(in_order(name for name in stream_names() if stream in ancestors_of(name)))
 
 
-def in_order(streams: Iterable[str]) -> list[str]:
-    """Return the streams, each behind all that it reads."""
-    return sorted(streams, key=lambda name: (len(ancestors_of(name)), name))
+def in_order(
+    names: Iterable[str], before: Callable[[str], Sequence[str]] = ancestors_of
+) -> list[str]:
+    """Return the streams, each behind all that it reads, or so other names."""
+    return sorted(names, key=lambda name: (len(before(name)), name))
 
 
 def _refuse_cycle(stream: str) -> None:

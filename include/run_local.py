@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from include.amend.behind import begun
 from include.lake.delta_log import dataset_of
 from include.lake.generations import format_result, read_generations, read_result
 from include.lake.paths import Lake
@@ -88,11 +89,12 @@ def ingest(lake: Lake, source: Source) -> int:
 
 def downstream_plan(lake: Lake, stream: Stream) -> str:
     """Say which streams follow on one whose rows are replaced, for people."""
-    behind = [name for name in descendants_of(stream.name) if lake.is_delta_table(lake.table(name))]
+    behind = begun(lake, descendants_of(stream.name))
     if not behind:
         return f"no stream that has run reads the table of {stream.name}"
-    said = f"then, in this order, each unless its input comes to the same rows: {', '.join(behind)}"
-    rows = sum(dataset_of(lake.bronze(stream_named(name).source)).count_rows() for name in behind)
+    said = f"then, in this order, each unless its input comes to the same rows: {', '.join(each.name for each in behind)}"
+    tables = filter(lake.is_delta_table, (lake.bronze(each.source) for each in behind))
+    rows = sum(dataset_of(path).count_rows() for path in tables)
     return f"{said}; at most {counted(rows, 'row')} of their bronze are replayed"
 
 

@@ -13,14 +13,19 @@ from typing import Any, Literal, NamedTuple
 
 from include.connectors import (
     A_SECOND,
+    EVENT_TIME,
+    INPUT,
     ISO,
+    NO_TIME,
     USUAL_CSV,
     Connector,
+    Merged,
     Rule,
     StreamTable,
     check,
     one_of,
 )
+from include.connectors import MILLISECOND as MILLISECOND
 from include.connectors import PROJECT as PROJECT
 from include.connectors import Csv as Csv
 from include.connectors import Times as Times
@@ -152,7 +157,6 @@ class DataCheckError(StatefulError):
     code = "check_failed"
 
 
-NO_TIME, MILLISECOND = timedelta(0), timedelta(milliseconds=1)
 RESCUED = "_rescued_data"
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 # For `watermark_per`: the first folder below landing/<source> that a file lies in.
@@ -196,12 +200,13 @@ class Source:
 
     name: str  # lower case letters, digits and _
     comment: str  # of the table bronze/<source>
-    # Name or path of the event's time in the landed row: event_time in bronze. Of a StreamTable it
-    # is emitted_at, and is not given.
+    # Name or path of the event's time in the landed row: event_time in bronze. Not given of
+    # a StreamTable, where it is emitted_at, and of Merged.
     time_field: str = ""
-    # All others, in the order of bronze's columns. Of a StreamTable (): all columns of its outputs.
+    # All others, in the order of bronze's columns. Of a StreamTable (): all columns of its outputs;
+    # of Merged: `input` and all fields of the inputs.
     fields: tuple[Field, ...] = ()
-    # Where rows come from: a KafkaTopic, a DeltaTable or a StreamTable. None: files in
+    # Where rows come from: a KafkaTopic, a DeltaTable, a StreamTable or Merged. None: files in
     # landing/<source>.
     connector: Connector | None = None
     times: Times = ISO  # how producers write the time field, and timestamps
@@ -228,7 +233,7 @@ class Source:
     # A required field, or FOLDER: the watermark is the least of its groups' newest times, so that
     # none that is ahead makes rows of others late. None: the newest time of all rows.
     watermark_per: str | None = None
-    # A group without a row for so long holds the watermark back no more.
+    # A group, or input, without a row for so long holds the watermark back no more.
     idle_after: timedelta = timedelta(days=1)
     # The most groups at once, without idle ones that the watermark has passed.
     watermark_groups: int = 1_000
@@ -247,7 +252,7 @@ class Source:
         known_by = self.deduplicate.names if self.deduplicate and self.fields else ()
         check(
             f"source {self.name}",
-            *self._rules_of_parent(),
+            *self._rules_of_clock(),
             (
                 "watermark_per",
                 self.watermark_per in (None, FOLDER, *groups),
@@ -291,18 +296,30 @@ class Source:
         """The stream whose table it is of, if it is of one."""
         return self.connector.stream if isinstance(self.connector, StreamTable) else None
 
-    def _rules_of_parent(self) -> Iterator[Rule]:
-        if self.parent is None:
+    @property
+    def inputs(self) -> Mapping[str, timedelta]:
+        """The sources that it merges, each with its delay."""
+        return self.connector.inputs if isinstance(self.connector, Merged) else {}
+
+    @property
+    def is_derived(self) -> bool:
+        """True if its rows are those of other tables of the lake, and may be taken back."""
+        return self.parent is not None or bool(self.inputs)
+
+    def _rules_of_clock(self) -> Iterator[Rule]:
+        if self.connector is None or not self.is_derived:
             yield "time_field", bool(self.time_field), "must be given"
             return
-        clock = f"must be None: its watermark is until when {self.parent} is complete"
-        yield (
-            "time_field",
-            self.time_field in ("", EMITTED_AT),
-            f"must be {EMITTED_AT}, or left out",
-        )
+        clock = f"must be None: its watermark is until when {self.connector.place} is complete"
+        time = EVENT_TIME if self.inputs else EMITTED_AT
+        yield "time_field", self.time_field in ("", time), f"must be {time}, or left out"
         yield "heartbeat_delay", self.heartbeat_delay is None, clock
-        yield "watermark_per", self.watermark_per is None, clock
+        # The registry gives it the column of the input.
+        per = [
+            None,
+            *(field.name for field in self.fields if self.inputs and field.landed == INPUT),
+        ]
+        yield "watermark_per", self.watermark_per in per, clock
 
 
 @dataclass(frozen=True, kw_only=True)

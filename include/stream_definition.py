@@ -7,7 +7,7 @@ that Python shows by their address, or cut off, are refused.
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
@@ -16,6 +16,7 @@ from typing import Any
 
 from croniter import croniter
 
+from include.connectors import EVENT_TIME, INPUT
 from include.fold.definition import (
     EMITTED_AT,
     EVENT_TIME_US,
@@ -109,16 +110,15 @@ def check_stream(stream: Stream, source: Source) -> None:
 
 
 def _check_parent(stream: Stream, fold: KeyedFold, source: Source) -> None:
-    """Raise SettingsError for what a stream of another one's table cannot be."""
-    if source.parent is None:
+    """Raise SettingsError for what a stream of a derived source cannot be."""
+    if source.connector is None or not source.is_derived:
         return
+    place = source.connector.place
     if fold.in_processing_time:
-        said = (
-            f"is processing time, but rows of {source.parent} are known by when they were emitted"
-        )
+        said = f"is processing time, but rows of {place} are known by when they happened"
         raise _wrong(stream.name, "timeout", said)
     if stream.watermark_delay:
-        said = f"must be 0: it is complete until the same instant as {source.parent}"
+        said = f"must be 0: it is complete until the same instant as {source.name}"
         raise _wrong(stream.name, "watermark_delay", said)
 
 
@@ -140,19 +140,47 @@ def source_of_outputs(source: Source, parent: Stream) -> Source:
         )
         for column in definition.fold.output_columns
     ]
+    return replace(source, time_field=EMITTED_AT, fields=_chosen(source, columns))
+
+
+def source_of_inputs(source: Source, inputs: Sequence[Source]) -> Source:
+    """Return a merged source with all fields of its inputs, or those that it declares, and the input's name.
+
+    Raises SettingsError for a field that has two types, and one that no input has.
+    """
+    said, tag = "Name of the input that the row is of", "is what names the input here"
+    found: dict[str, list[Field]] = {}
+    for field in (field for each in inputs for field in each.fields):
+        found.setdefault(field.name, []).append(field)
+    for name, same in found.items():
+        if name.lower() == INPUT or len({field.type for field in same}) > 1:
+            kinds = tag if name.lower() == INPUT else f"is {' and '.join(f.type for f in same)}"
+            raise SettingsError(f"source {source.name}: {name} of its inputs {kinds}", subject=name)
+    columns = [Field(name=INPUT, type="string", comment=said)]
+    for name, same in found.items():
+        known, is_in_all = same[0], len(same) == len(inputs)
+        required = is_in_all and all(field.required for field in same)
+        columns.append(Field(name=name, type=known.type, comment=known.comment, required=required))
+    chosen = _chosen(source, columns)
+    if not (per := [field.name for field in chosen if field.landed == INPUT]):
+        per, chosen = [INPUT], (columns[0], *chosen)
+    return replace(source, time_field=EVENT_TIME, fields=chosen, watermark_per=per[0])
+
+
+def _chosen(source: Source, columns: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the fields that a derived source declares, or all columns; SettingsError where one is no such column."""
     known = {column.name: column for column in columns}
+    place = "" if source.connector is None else source.connector.place
     for field in source.fields:
-        has = known.get(field.landed)
+        has, said = known.get(field.landed), f"source {source.name}: {place} has"
         if has is None:
-            raise SettingsError(
-                f"{said}: {parent.name} emits no {field.landed}, but {', '.join(known)}",
-                subject=field.landed,
-            )
+            said += f" no {field.landed}, but {', '.join(known)}"
+            raise SettingsError(said, subject=field.landed)
         if (has.type, has.required) != (field.type, field.required):
             nullable = "" if has.required else ", required=False"
-            said += f": {field.landed} is {has.type}{nullable} in the table of {parent.name}"
+            said += f" {field.landed} as {has.type}{nullable}"
             raise SettingsError(said, subject=field.landed)
-    return replace(source, time_field=EMITTED_AT, fields=source.fields or tuple(columns))
+    return source.fields or tuple(columns)
 
 
 def _check_events(fold: KeyedFold, source: Source) -> None:

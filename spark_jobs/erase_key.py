@@ -12,6 +12,7 @@ import os
 from argparse import ArgumentParser
 from dataclasses import replace
 
+from include.amend.behind import begun_behind, streams_behind
 from include.amend.erase_rows import (
     ERASED_KEY,
     ErasedKey,
@@ -36,7 +37,7 @@ from include.stream.manifest import keep_savepoints
 from include.stream.rebuild_plan import RebuildOptions
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, spark_session
-from spark_jobs.rebuild_downstream import recreate_behind, sources_behind, streams_behind
+from spark_jobs.rebuild_downstream import recreate_behind
 from spark_jobs.rebuild_stream import rebuild_amended
 
 JOB = "erase_key"
@@ -100,7 +101,7 @@ def _delete_history(lake: Lake, key: ErasedKey, erasure: Amendment) -> None:
     erase_in_ops(lake, [source, *streams, *(stream.source for stream in behind)])
     _forget(lake, *map(lake.ops, SCHEMAS), is_alone=False)
     # They know their parents' tables by commits that are gone.
-    for each in sources_behind(lake, source):
+    for each in begun_behind(lake, source):
         ingest(lake, each)
     note_done(lake, key.source, erasure)
 

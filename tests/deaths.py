@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from include.ingest import base_connector
 from include.ingest import ingest as ingestion
 from include.ingest.parse_files import ParsedHere
 from include.lake.table import Table
@@ -61,7 +62,8 @@ class MachineClock:
 
     def __init__(self, patch: pytest.MonkeyPatch, time: datetime) -> None:
         self.time = time
-        patch.setattr(ingestion, "datetime", self)
+        for module in (base_connector, ingestion):
+            patch.setattr(module, "datetime", self)
 
     def now(self, zone: tzinfo) -> datetime:
         return self.time.astimezone(zone)

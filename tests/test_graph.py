@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from include import registry
-from include.connectors import StreamTable
+from include.connectors import Merged, StreamTable
 from include.fold.definition import flat_map_groups_with_state
 from include.lake.errors import SettingsError
 from include.settings import Field, Source, Stream
@@ -178,3 +178,111 @@ def test_what_moves_a_watermark_is_refused_of_a_source_of_a_table(setting: dict[
     with pytest.raises(SettingsError) as error:
         replace(of("a", fields=(key,)), **setting)
     assert (error.value.code, error.value.subject) == ("wrong_setting", *setting)
+
+
+def merged(name: str, *inputs: str, **more: object) -> Source:
+    connector = Merged(**dict.fromkeys(inputs, timedelta(seconds=1)))
+    return Source(name=name, comment="Both", connector=connector, **more)
+
+
+OTHER = replace(
+    LANDED,
+    name="other",
+    fields=(*LANDED.fields, Field(name="n", type="bigint", comment="How many")),
+)
+
+
+def test_a_merged_source_has_the_fields_of_its_inputs_and_is_behind_them(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    twice = merged("twice", "both", "landed")
+    for source in (OTHER, merged("both", "other", "from_a"), twice):
+        declare_source(monkeypatch, source)
+    folder.declare(stream("m", "both"), stream("n", "twice"), stream("d", "from_m"))
+    declare_source(monkeypatch, of("m"))
+    found = registry.source_named("both")
+    assert [(f.name, f.required) for f in found.fields] == [
+        ("input", True),
+        ("key", True),
+        ("n", False),  # of the table it may be null
+    ]
+    assert (found.time_field, found.watermark_per) == ("event_time", "input")
+    # One that is merged again gives the column another name.
+    with refused("wrong_setting", subject="input"):
+        registry.source_named("twice")
+    which = Field(name="which", path="input", type="string", comment="Of it")
+    declare_source(
+        monkeypatch, replace(merged("both", "other", "from_a"), fields=(which, LANDED.fields[0]))
+    )
+    found = registry.source_named("twice")
+    assert [f.name for f in found.fields] == ["input", "which", "key"]
+    assert registry.parents_of("n") == registry.parents_of("m") == ("a",)
+    assert registry.sources_behind("landed") == [
+        "from_a",
+        "both",
+        "from_m",
+        "twice",
+        "from_d",
+    ]
+    assert registry.descendants_of("a") == ("m", "n", "d")
+    assert [s.name for s in registry.inputs_first(found)] == [
+        "other",
+        "from_a",
+        "both",
+        "landed",
+        "twice",
+    ]
+
+
+TEXT = replace(OTHER, name="text", fields=(Field(name="n", type="string", comment="Text"),))
+TAGGED = replace(OTHER, name="tagged", fields=(Field(name="input", type="string", comment="Ours"),))
+WRONG_MERGES = {
+    "two types": (merged("both", "other", "text"), "n"),
+    "its own column": (merged("both", "other", "tagged"), "input"),
+    "unknown input": (merged("both", "other", "nobody"), "nobody"),
+    "itself": (merged("both", "other", "both"), "both"),
+    "no such field": (
+        merged("both", "other", "landed", fields=(TAGGED.fields[0], FIELDS["missing column"])),
+        "other",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_MERGES)
+def test_what_a_merged_source_cannot_be_is_refused(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, case: str
+):
+    source, subject = WRONG_MERGES[case]
+    for each in (OTHER, TEXT, TAGGED, source):
+        declare_source(monkeypatch, each)
+    folder.declare(stream("z", "landed"), stream("m", "both"))
+    with refused("unknown_source" if subject == "nobody" else "wrong_setting", subject=subject):
+        registry.source_named("both")
+    assert [each.name for each in registry.declared().streams] == ["a", "z"]
+
+
+def test_a_cycle_through_a_merged_source_is_refused(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    declare_source(monkeypatch, merged("both", "landed", "from_b"))
+    folder.declare(stream("b", "both"))
+    for named in (lambda: registry.stream_named("b"), lambda: registry.source_named("both")):
+        with refused("wrong_setting"):
+            named()
+    assert [each.name for each in registry.declared().streams] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"orders": timedelta(0)}, {"a": timedelta(seconds=-1), "b": timedelta(0)}]
+)
+def test_what_delays_of_a_merged_source_cannot_be_is_refused(wrong: dict[str, timedelta]):
+    with pytest.raises(SettingsError):
+        Merged(**wrong)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"heartbeat_delay": timedelta(0)}, {"watermark_per": "key"}, {"time_field": "at"}]
+)
+def test_what_moves_a_watermark_is_refused_of_a_merged_source(setting: dict[str, object]):
+    with refused("wrong_setting", subject=next(iter(setting))):
+        replace(merged("both", "a", "b", fields=LANDED.fields), **setting)

@@ -8,8 +8,9 @@ from pathlib import Path
 from airflow.sdk import Asset
 
 import include.streams
-from include.connectors import StreamTable
+from include.connectors import Merged, StreamTable
 from include.fold.definition import Definition
+from include.registry import inputs_first
 from include.settings import Source, Stream
 from include.stream_definition import load_definition
 from include.text_table import markdown_cell
@@ -29,13 +30,15 @@ def ops_asset(lake: str) -> Asset:
     return Asset(name="ops", uri=as_uri(f"{lake}/ops"))
 
 
-def source_asset(source: Source, lake: str) -> Asset:
-    """The Asset of a source's files, topic or table; a Dag that fills it may have it as an outlet."""
+def source_assets(source: Source, lake: str) -> list[Asset]:
+    """The Assets of a source's files, topic, table or inputs; a Dag that fills one may have it as an outlet."""
+    if isinstance(source.connector, Merged):
+        return [bronze_asset(each, lake) for each in inputs_first(source)[:-1]]
     if isinstance(source.connector, StreamTable):  # one URI is that of one Asset
         parent = source.connector.stream
-        return Asset(name=parent, uri=as_uri(f"{lake}/tables/{parent}"))
+        return [Asset(name=parent, uri=as_uri(f"{lake}/tables/{parent}"))]
     place = f"{lake}/landing/{source.name}" if source.connector is None else source.connector.uri
-    return Asset(name=f"source/{source.name}", uri=as_uri(place))
+    return [Asset(name=f"source/{source.name}", uri=as_uri(place))]
 
 
 def as_uri(path: str) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pyarrow.compute as pc
 
+from include.amend.behind import begun_behind, streams_behind
 from include.amend.erase_rows import ErasedKey, KeyRows, files_in_landing, find_rows, mentions
 from include.connectors import DeltaTable
 from include.fold.admission import LAST_INSTANT_US, US_PER_MS, micros_of
@@ -23,17 +24,17 @@ from include.ingest.bronze_tables import read_quarantine
 from include.ingest.ingest_log import Ingestion
 from include.ingest.source_connector import place_of, waiting
 from include.ingest.watermark import as_text
-from include.lake.delta_log import dataset_of, delta_table, is_there, lying_aside, open_table
+from include.lake.delta_log import dataset_of, delta_table, lying_aside, open_table
 from include.lake.errors import LakeError, SettingsError, damaged, wrong_argument
 from include.lake.generations import Generations, read_generations
 from include.lake.paths import Lake
 from include.maintain.table_maintenance import unknown_folders
 from include.registry import (
     all_sources,
-    ancestors_of,
-    descendants_of,
+    source_named,
     source_names,
-    stream_named,
+    sources_before,
+    sources_behind,
     stream_names,
     streams_of,
 )
@@ -47,10 +48,11 @@ from include.text_table import counted, text_table
 
 
 def refuse_derived(source: Source, why: str) -> None:
-    """Raise SettingsError for a source of a stream's table, which is what that stream makes of another source."""
-    if source.parent is not None:
-        root = stream_named([source.parent, *ancestors_of(source.parent)][-1]).source
-        said = f"{source.name} has what {source.parent} emits: {why}: name {root}"
+    """Raise SettingsError for a source that is made of others."""
+    if source.connector is not None and source.is_derived:
+        before = map(source_named, sources_before(source.name))
+        roots = " or ".join(sorted(each.name for each in before if not each.is_derived))
+        said = f"{source.name} has the rows of {source.connector.place}: {why}: name {roots}"
         raise SettingsError(said, code="wrong_argument", subject=source.name)
 
 
@@ -74,15 +76,8 @@ def _refuse(lake: Lake, key: ErasedKey) -> None:
         )
     if lake.is_delta_table(lake.ingest_log(source.name)):
         Ingestion(lake, source)  # LakeError when others have changed bronze: it may have the key
-    for stream in (*streams_of(source.name), *_behind(lake, source.name)):
+    for stream in (*streams_of(source.name), *streams_behind(lake, source.name)):
         _refuse_stream(lake, stream, key)
-
-
-def _behind(lake: Lake, source: str) -> list[Stream]:
-    """The streams that have run and are made of tables of the source's streams: they may have the key, too."""
-    names = dict.fromkeys(n for s in streams_of(source) for n in descendants_of(s.name))
-    behind = map(stream_named, names)
-    return [each for each in behind if is_there(lake, lake.bronze(each.source))]
 
 
 def _refuse_stream(lake: Lake, stream: Stream, key: ErasedKey) -> None:
@@ -141,7 +136,7 @@ class ErasePlan:
     elsewhere: tuple[str, ...]  # other sources that may have the key
     rebuilds: tuple[str, ...]  # plans for the streams that ever ran, by bronze as it is now
     begun: Amendment | None  # the erasure that was begun before, and is to be finished
-    behind: tuple[str, ...] = ()  # streams of tables of the source's streams
+    behind: tuple[str, ...] = ()  # what is made of the source, and may have it, too
 
     @property
     def counts(self) -> dict[str, int]:
@@ -201,7 +196,11 @@ def plan_erasure(lake: Lake, key: ErasedKey) -> ErasePlan:
         elsewhere=tuple(_elsewhere(lake, key)),
         rebuilds=tuple(_rebuilds(lake, source)),
         begun=begun,
-        behind=tuple(stream.name for stream in _behind(lake, source)),
+        behind=tuple(
+            name
+            for each in begun_behind(lake, source)
+            for name in (each.name, *(stream.name for stream in streams_of(each.name)))
+        ),
     )
 
 
@@ -209,7 +208,7 @@ def _elsewhere(lake: Lake, key: ErasedKey) -> Iterator[str]:
     """Other sources with a field of the key's name, or that read a table of the source's streams."""
     source = key.source
     tables = {lake.table(stream.name): stream.name for stream in streams_of(source.name)}
-    behind = {stream.source for stream in _behind(lake, source.name)}
+    behind = sources_behind(source.name)
     for other in all_sources():
         uri = other.connector.uri if isinstance(other.connector, DeltaTable) else ""
         read = tables.get(unquote(uri.removeprefix("file://")).rstrip("/"))

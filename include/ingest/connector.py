@@ -1,10 +1,10 @@
-"""The interface of connectors: the splits of a source that no batch has, and how each is read."""
+"""The splits of a source: what a connector gives, and a batch has."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -162,24 +162,6 @@ class Loss(NamedTuple):
 ReadSplit = Callable[[Split], Iterator[Outcome]]
 
 
-class SourceConnector(Protocol):
-    """Landed files, a topic or others' table, as first seen; ConnectorError where it cannot be read.
-
-    Its settings (`include.connectors`) have `place`, `uri` and `check_paths`. Its splits have an `origin_id`,
-    by which a source is known not to be landed files: without it the next run is refused.
-    """
-
-    def next_splits(self, done: Done) -> NextSplits:
-        """The oldest splits that no batch has, as ordered in `Done`; raises ConnectorError where rows are lost."""
-
-    def lag(self, done: Done) -> Lag: ...
-
-    def loss(self, done: Done) -> Loss | None:
-        """The loss that ingestion has to go on behind; None without one."""
-
-    def reader(self, batch: Batch) -> ReadSplit: ...
-
-
 OF_KAFKA = (
     Column("kafka_partition", "int", "The partition of the topic; null for a heartbeat"),
     Column("kafka_offset", "bigint", "Its offset in that partition; null for a heartbeat"),
@@ -195,7 +177,7 @@ OF_REFUSED = Column("kafka_message", "string", "The message, as JSON, for re-ing
 
 def connector_columns(source: Source, is_refused: bool = False) -> tuple[Column, ...]:
     """The columns that bronze, or quarantine, has for where a row came from."""
-    if source.parent is not None and not is_refused:
+    if source.is_derived and not is_refused:
         return (OF_PARENT,)
     if not isinstance(source.connector, KafkaTopic):
         return ()

@@ -14,6 +14,7 @@ from pyarrow import fs
 
 from include.catalogue import FINDINGS
 from include.connectors import DeltaTable
+from include.ingest.base_connector import SplitsConnector
 from include.ingest.connector import (
     Batch,
     ConnectorError,
@@ -151,7 +152,7 @@ OF_ANOTHER_TABLE = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class TableConnector:
+class TableConnector(SplitsConnector):
     """The connector of a table of others, up to the version that is its newest at first."""
 
     source: Source

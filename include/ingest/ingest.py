@@ -12,22 +12,17 @@ When a source falls silent, no watermark moves and no timeout fires. So a run of
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from include import job
 from include.catalogue import FINDINGS
-from include.fold.admission import EPOCH, MICROSECOND, US_PER_MS, micros_of, parse_instant
+from include.fold.admission import EPOCH, US_PER_MS, micros_of, parse_instant
 from include.ingest.amendments import AMENDMENT, amendments_in
 from include.ingest.bronze_tables import follow_fields
-from include.ingest.connector import Batch, SourceConnector
 from include.ingest.ingest_log import (
-    BRONZE,
     KEEPALIVE,
-    QUARANTINE,
-    Entry,
     Ingestion,
     has_to_replay,
     read_done,
@@ -35,18 +30,16 @@ from include.ingest.ingest_log import (
     refuse_other_connector,
 )
 from include.ingest.landed_values import shown
-from include.ingest.parse_files import Counts, Parse, Parsed, bronze_rows, parsed_here
+from include.ingest.parse_files import Counts, Parse, bronze_rows, parsed_here
 from include.ingest.source_connector import connector_of, lag_of_run, place_of
-from include.ingest.stream_table import StreamTableConnector
-from include.ingest.watermark import SourceWatermark, advance_watermark, as_text, set_watermark_back
+from include.ingest.watermark import SourceWatermark, advance_watermark, set_watermark_back
 from include.job import RunRecord
 from include.lake.delta_log import is_there
-from include.lake.errors import LakeError, RowCountError
+from include.lake.errors import LakeError
 from include.lake.lease import hold_lease
 from include.lake.ops import Finding, read_ops, record_findings
 from include.lake.paths import Lake, open_lake
-from include.lake.table import Staged
-from include.registry import source_named, streams_of
+from include.registry import inputs_first, source_named, streams_of
 from include.settings import MILLISECOND, RESCUED, Source
 from include.text_table import counted
 
@@ -69,7 +62,7 @@ def ingest(
         follow_fields(ingestion.bronze, source)
         connector = connector_of(lake, source)
         # What comes meanwhile waits for the next run.
-        while batch := ingestion.again(lambda: ingest_next(ingestion, connector, parse, run_id)):
+        while batch := ingestion.again(lambda: connector.take_next(ingestion, parse, run_id)):
             counts += batch
         found = write_heartbeat(ingestion, interval_end, datetime.now(UTC))
         if (groups := ingestion.watermark().groups) is not None:
@@ -97,55 +90,6 @@ def prepare(lake: Lake, source: Source) -> Ingestion:
     return ingestion
 
 
-def ingest_next(
-    ingestion: Ingestion, connector: SourceConnector, parse: Parse, run_id: str | None
-) -> Counts | None:
-    """Ingest one batch of the splits that no batch has; None when there are none left."""
-    if isinstance(connector, StreamTableConnector):
-        return connector.take_next(ingestion)
-    lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
-    following = connector.next_splits(logged.done())
-    if not following.splits:
-        return None
-    at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
-    read = [split for split in following.splits if split.name is not None]
-    batch = Batch(logged.newest + 1, read, at_us)
-    with parse(lake, source, batch, connector.reader(batch)) as parsed:
-        counts = parsed.counts()
-        before, after, files = stage_events(ingestion, batch, parsed, counts)
-        if counts.rows_quarantined:
-            files[QUARANTINE] = parsed.stage_refused()
-        _check_counts(batch, counts, files)
-        # Before the commit: a run that dies says it again, and none keeps it for itself.
-        found = counts.findings(source)
-        found += jump_findings(source, counts.newest, before, after)
-        record_findings(lake, run_id, source.name, [*following.ignored, *found])
-        ingestion.commit(Entry(before, after, files, following.splits))
-    return replace(counts, batches=1)
-
-
-def stage_events(
-    ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
-) -> tuple[SourceWatermark, SourceWatermark, dict[str, Sequence[Staged]]]:
-    """Write a batch's events as files; the watermark before and after them, and the files by table."""
-    before = ingestion.watermark()
-    if not counts.rows_bronze:
-        return before, before, {}
-    newest_us = max(counts.newest.values())
-    after = advance_watermark(before, newest_us, batch.ingested_at_us, counts.groups)
-    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
-
-
-def _check_counts(batch: Batch, counts: Counts, files: Mapping[str, Sequence[Staged]]) -> None:
-    """Raise RowCountError when splits were not parsed, or rows that were parsed are not in files."""
-    if counts.files_landed != len(batch.splits):
-        raise RowCountError(f"{counts.files_landed} of {len(batch.splits)} files were read")
-    for table, parsed in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
-        written = sum(file.rows for file in files.get(table, ()))
-        if written != parsed:
-            raise RowCountError(f"{counted(parsed, 'row')} for {table}, but {written} were written")
-
-
 MOST_UNKNOWN = 20  # findings of one run; a file can have any number
 
 
@@ -162,37 +106,13 @@ def new_fields(lake: Lake, source: Source, unknown: Mapping[str, int]) -> list[F
     return [found(source.name, detail, count=details[detail]) for detail in new]
 
 
-SLACK = timedelta(hours=1)  # between a commit and the newest event in it
-
-
-def jump_findings(
-    source: Source, newest: Mapping[str, int], before: SourceWatermark, after: SourceWatermark
-) -> list[Finding]:
-    """A warning where one file has moved the watermark further than time has passed since the commit
-    before; `newest` has the newest event of each file.
-
-    None for a source with groups: no file of it moves the watermark alone.
-    """
-    if source.watermark_per is not None or before.watermark_us is None or after == before:
-        return []
-    passed_us = (after.ingested_at_us or 0) - (before.ingested_at_us or 0)
-    file, *others = sorted(newest, key=lambda name: -newest[name])
-    to_us = after.watermark_us or 0
-    by_us = to_us - max([before.watermark_us, *(newest[name] for name in others[:1])])
-    if by_us <= passed_us + (source.max_future + SLACK) // MICROSECOND:
-        return []
-    by, passed = (timedelta(seconds=us // 1_000_000) for us in (by_us, passed_us))
-    said = (
-        f"{file} moved the watermark of bronze/{source.name} {by} beyond all other rows, to "
-        f"{as_text(to_us)}, {passed} after the commit before"
-    )
-    return [FINDINGS["watermark_jumped"].found(source.name, said)]
-
-
 def why_not_ingest(
     lake: Lake, source: Source, interval_end: datetime | None, now: datetime
 ) -> str | None:
     """The reason why an ingest run would change nothing; None when it would, or only it can tell."""
+    inputs = [source_named(name) for name in source.inputs]
+    if None in [why_not_ingest(lake, each, interval_end, now) for each in inputs]:
+        return None
     lag = lag_of_run(lake, source)
     if lag.waiting or has_to_replay(lake, source):
         return None  # the run does that, or fails and says so
@@ -340,14 +260,14 @@ def parse_args(arguments: Sequence[str] | None = None) -> Namespace:
 def run(parse_on: Callable[[Lake], Parse]) -> None:
     """Ingest as the command line says; `parse_on` gives what parses landed rows."""
     arguments = parse_args()
-    source, end = source_named(arguments.source), arguments.interval_end
+    lake, end = open_lake(arguments.lake), arguments.interval_end
     interval_end = parse_instant("--interval-end", end) if end else None
-    lake = open_lake(arguments.lake)
-    with (
-        hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
-        job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
-    ):
-        ingest(lake, source, record, interval_end, parse_on(lake))
+    for source in inputs_first(source_named(arguments.source)):
+        with (
+            hold_lease(lake, f"ingest-{source.name}", COMPACTION_PATIENCE),
+            job.recorded_run(lake, "ingest_source", source.name, arguments.dag_run_id) as record,
+        ):
+            ingest(lake, source, record, interval_end, parse_on(lake))
 
 
 def main() -> None:

@@ -108,10 +108,12 @@ class Logged:
     def done(self) -> Done:
         return Done(self._where(kind=SPLIT))
 
-    def watermark(self, source: Source) -> SourceWatermark:
-        """The watermark after the newest batch with events; its groups by today's settings."""
+    def watermark(self, source: Source, last: int | None = None) -> SourceWatermark:
+        """The watermark after the newest batch with events, or that until `last`; its groups by today's settings."""
         rows = self._where(kind=BATCH)
         rows = rows.filter(pc.is_valid(rows["watermark_after"]))
+        if last is not None:
+            rows = rows.filter(pc.less_equal(rows["batch"], last))
         if not rows.num_rows:
             return SourceWatermark(groups=logged_groups({}, source))
         row = rows.filter(pc.equal(rows["batch"], pc.max(rows["batch"]))).to_pylist()[0]

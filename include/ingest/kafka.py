@@ -28,6 +28,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from include.connectors import MESSAGE, KafkaTopic, SchemaRegistry, secret
+from include.ingest.base_connector import SplitsConnector
 from include.ingest.connector import (
     Batch,
     ConnectorError,
@@ -235,7 +236,7 @@ def next_offsets(done: Done) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class TopicConnector:
+class TopicConnector(SplitsConnector):
     """The connector of a topic."""
 
     source: Source

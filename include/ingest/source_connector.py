@@ -15,6 +15,7 @@ from pyarrow import fs
 from include.catalogue import FINDINGS
 from include.connectors import DeltaTable, KafkaTopic, refuse_own_table
 from include.ingest.amendments import ERASURE, amendments_of
+from include.ingest.base_connector import SourceConnector, SplitsConnector
 from include.ingest.connector import (
     Batch,
     ConnectorError,
@@ -24,7 +25,6 @@ from include.ingest.connector import (
     NextSplits,
     Outcome,
     ReadSplit,
-    SourceConnector,
     Split,
     one_commit,
     written_at,
@@ -38,7 +38,7 @@ from include.lake.delta_log import is_there, move_aside
 from include.lake.errors import OF_SOURCE, LakeError
 from include.lake.ops import record_findings
 from include.lake.paths import Lake
-from include.registry import streams_of
+from include.registry import inputs_first, streams_of
 from include.settings import Source
 from include.text_table import counted
 
@@ -59,6 +59,10 @@ def connector_of(lake: Lake, source: Source) -> SourceConnector:
         from include.ingest.stream_table import StreamTableConnector
 
         return StreamTableConnector(lake, source, source.parent)
+    if source.inputs:
+        from include.ingest.merged import MergedConnector
+
+        return MergedConnector(lake, source)
     return LandedFiles(lake, source)
 
 
@@ -73,15 +77,20 @@ def waiting(lake: Lake, source: Source) -> int:
 
 
 def lag_of_run(lake: Lake, source: Source, done: Done | None = None) -> Lag:
-    """The lag of the next run; a run that would fail has something to say, too."""
+    """The lag of the next run, of inputs, too; a run that would fail has something to say, too."""
     try:
-        return connector_of(lake, source).lag(done or read_done(lake, source.name))
+        lags = [
+            connector_of(lake, s).lag(read_done(lake, s.name)) for s in inputs_first(source)[:-1]
+        ]
+        lags.append(connector_of(lake, source).lag(done or read_done(lake, source.name)))
     except ConnectorError:
         return Lag(1, is_little=True)
+    waiting, is_little = sum(lag.waiting for lag in lags), all(lag.is_little for lag in lags)
+    return Lag(waiting, is_little, lags[-1].held)
 
 
 @dataclass(frozen=True)
-class LandedFiles:
+class LandedFiles(SplitsConnector):
     """The connector of files in landing."""
 
     lake: Lake

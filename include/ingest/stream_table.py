@@ -10,9 +10,9 @@ repeated finds no difference.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,19 +20,20 @@ import pyarrow.compute as pc
 from include.fold.admission import instant_of, micros_of
 from include.fold.bucket import dates_within
 from include.fold.definition import EMITTED_AT, EMITTED_DATE
+from include.ingest.base_connector import SourceConnector
+from include.ingest.bronze_tables import late_fields, with_late_fields
 from include.ingest.connector import (
     Batch,
     ConnectorError,
     Done,
     Lag,
     Loss,
-    NextSplits,
     Outcome,
     ReadSplit,
     Split,
 )
 from include.ingest.ingest_log import BRONZE, Entry, Ingestion, newest_batch, read_log
-from include.ingest.parse_files import Counts, bronze_rows
+from include.ingest.parse_files import Counts, Parse, bronze_rows
 from include.ingest.watermark import floor_to_ms, move_watermark
 from include.lake.columns import arrow_type, instant_scalar
 from include.lake.delta_log import CHECKED, commit_hash, unbroken
@@ -43,7 +44,9 @@ from include.settings import Source
 
 BEGINNING_US = -(2**63)
 EVENT_TIME = "event_time_us"
+OF_BRONZE = ("event_time", "event_date")
 Spans = Sequence[tuple[int, int]]  # instants [from, until), in order
+ALL_ROWS = pc.scalar(True)
 
 
 class Position(NamedTuple):
@@ -63,17 +66,22 @@ def _position(split: Split) -> Position:
     return Position(split.until, split.first, str(split.origin_id))
 
 
-def position_in_bronze(lake: Lake, source: str) -> Position | None:
-    """The position by the batches that bronze has by now: the log is ahead of it after a kill.
+def splits_in_bronze(lake: Lake, source: str) -> list[Split]:
+    """The splits of the batches that bronze has by now: the log is ahead of it after a kill.
 
     LakeError where bronze and the log do not fit.
     """
     logged, path = read_log(lake, source), lake.bronze(source)
     if logged is None or not lake.is_delta_table(path):
-        return None
+        return []
     lacks = logged.batches(BRONZE, newest_batch(Table.read(lake, path), logged))
-    known = [each for each in logged.done().splits if not lacks or each[0] < lacks[0]]
-    return _position(known[-1][1]) if known else None
+    return [split for batch, split in logged.done().splits if not lacks or batch < lacks[0]]
+
+
+def position_in_bronze(lake: Lake, source: str) -> Position | None:
+    """The position by the batches that bronze has by now."""
+    known = splits_in_bronze(lake, source)
+    return _position(known[-1]) if known else None
 
 
 @dataclass(frozen=True)
@@ -122,21 +130,22 @@ class Parent:
     def rows(self, source: Source, spans: Spans) -> pa.Table:
         """The rows of these instants as events: the source's fields, and EVENT_TIME."""
         names = {field.name: field.landed for field in source.fields} | {EVENT_TIME: EMITTED_AT}
-        return _rows_within(self.table, source, names, (EMITTED_AT, EMITTED_DATE), spans)
+        return rows_within(self.table, source, names, (EMITTED_AT, EMITTED_DATE), spans)
 
-    def step_end_us(self, from_us: int, most_bytes: int) -> int:
-        """The instant until which one commit takes rows: whole dates, of so many bytes at most if of several."""
-        adds = pa.table(self.table.delta.get_add_actions(flatten=True))
-        size, first = 0, date_of(from_us)
-        by_date = adds.group_by(f"partition.{EMITTED_DATE}").aggregate([("size_bytes", "sum")])
-        for date, found in sorted(zip(*(column.to_pylist() for column in by_date), strict=True)):
-            if first is not None and date < first:
-                continue
-            size += found
-            if size > most_bytes and size > found:
-                midnight = datetime(date.year, date.month, date.day, tzinfo=UTC)
-                return min(self.complete_us, micros_of(midnight) + 1)
-        return self.complete_us
+
+def step_end_us(table: Table, by: str, new: tuple[int, int], most_bytes: int) -> int:
+    """The instant until which one commit takes `new` rows: whole dates, of so many bytes at most if of several."""
+    adds = pa.table(table.delta.get_add_actions(flatten=True))
+    size, first = 0, date_of(new[0])
+    by_date = adds.group_by(f"partition.{by}").aggregate([("size_bytes", "sum")])
+    for date, found in sorted(zip(*(column.to_pylist() for column in by_date), strict=True)):
+        if first is not None and date < first:
+            continue
+        size += found
+        if size > most_bytes and size > found:
+            midnight = datetime(date.year, date.month, date.day, tzinfo=UTC)
+            return min(new[1], micros_of(midnight) + 1)
+    return new[1]
 
 
 def date_of(micros: int) -> Any:
@@ -166,8 +175,13 @@ def parent_of(lake: Lake, stream: str) -> Parent | None:
     return Parent(lake, table, record)
 
 
-def _rows_within(
-    table: Table, source: Source, names: dict[str, str], clock: tuple[str, str], spans: Spans
+def rows_within(
+    table: Table,
+    source: Source,
+    names: dict[str, str],
+    clock: tuple[str, str],
+    spans: Spans,
+    wanted: pc.Expression = ALL_ROWS,
 ) -> pa.Table:
     """Rows of a table within the spans, by its columns of time and date; `names`: columns by the names that they get."""
     kinds = {field.name: arrow_type(field.type) for field in source.fields}
@@ -175,18 +189,21 @@ def _rows_within(
     schema = pa.schema([(name, kinds[name]) for name in names])
     time, date = clock
     dataset = table.delta.to_pyarrow_dataset(filesystem=files_of(table.path))
-    read = sorted({*names.values(), time} & {*dataset.schema.names})
+    late = late_fields(table.delta, names.values())
+    read = {*names.values(), time}.union(*(field.columns() for field in late))
+    read &= {*dataset.schema.names}
     parts = [schema.empty_table()]
     for from_us, until_us in spans:
         bound = None if from_us == BEGINNING_US else from_us
         # By dates alone: Delta cuts the instants of its statistics to milliseconds.
         dates = dates_within(pc.field(date), bound, until_us)
         with unbroken(table.path):
-            rows = dataset.to_table(columns=read, filter=dates, fragment_scan_options=CHECKED)
-        wanted = pc.less(rows[time], instant_scalar(until_us))
+            options = {"filter": dates & wanted, "fragment_scan_options": CHECKED}
+            rows = dataset.to_table(columns=sorted(read), **options)
+        within = pc.less(rows[time], instant_scalar(until_us))
         if bound is not None:
-            wanted = pc.and_(wanted, pc.greater_equal(rows[time], instant_scalar(bound)))
-        rows = rows.filter(wanted)
+            within = pc.and_(within, pc.greater_equal(rows[time], instant_scalar(bound)))
+        rows = with_late_fields(rows.filter(within), late)
         none = pa.nulls(rows.num_rows)
         found = {n: rows[o] if o in rows.column_names else none for n, o in names.items()}
         parts.append(pa.table(found).cast(schema))
@@ -207,8 +224,32 @@ class Step(NamedTuple):
         return Split(name, None, parent.number, self.new[1], parent.origin)
 
 
+class DerivedConnector(SourceConnector, Protocol):
+    """Other tables of the lake, whose rows are taken as they are."""
+
+    source: Source
+
+    def loss(self, done: Done) -> Loss | None:
+        said = f"{self.source.name} loses nothing: what it is made of has all rows"
+        raise ConnectorError(said, code="wrong_argument", subject=self.source.name)
+
+    def reader(self, batch: Batch) -> ReadSplit:
+        """None of its rows is parsed, and so none refused: there is none to read again."""
+        return _no_outcomes
+
+    def commit(self, ingestion: Ingestion, entry: Entry, events: pa.Table, is_beat: bool) -> Counts:
+        """Commit what one step has taken; `is_beat`: where there are no events, with a heartbeat."""
+        rows, after_us = events.num_rows, entry.after.watermark_us
+        if not rows and is_beat:  # timeouts may be due
+            events = pa.table({EVENT_TIME: [after_us], "source_file": pa.nulls(1)})
+        staged = bronze_rows(self.source, events, entry.before, entry.after)
+        files = stage(ingestion.bronze.path, staged, staged.schema, by="event_date")
+        ingestion.commit(replace(entry, files={BRONZE: files} if files else {}))
+        return Counts(batches=1, rows_bronze=rows)
+
+
 @dataclass(frozen=True)
-class StreamTableConnector:
+class StreamTableConnector(DerivedConnector):
     """The connector of the table of the stream `parent`."""
 
     lake: Lake
@@ -225,12 +266,9 @@ class StreamTableConnector:
         is_same = known is not None and (parent.complete_us, parent.number) == known[:2]
         if is_same and not changed:
             return None
-        end_us = parent.step_end_us(until_us, self.source.commit_bytes)
+        new = until_us, parent.complete_us
+        end_us = step_end_us(parent.table, EMITTED_DATE, new, self.source.commit_bytes)
         return Step(parent, changed, (until_us, end_us))
-
-    def next_splits(self, done: Done) -> NextSplits:
-        step = self.next_step(done)
-        return NextSplits([] if step is None else [step.split])
 
     def lag(self, done: Done) -> Lag:
         """1 for a step to take."""
@@ -250,31 +288,21 @@ class StreamTableConnector:
             f"or begins anew by `./stateful ingest {self.source.name} --from-scratch --apply`"
         )
 
-    def loss(self, done: Done) -> Loss | None:
-        said = f"{self.source.name} loses nothing: {self.parent} has all that it has emitted"
-        raise ConnectorError(said, code="wrong_argument", subject=self.source.name)
-
-    def reader(self, batch: Batch) -> ReadSplit:
-        """None of its rows is parsed, and so none refused: there is none to read again."""
-        return _no_outcomes
-
-    def take_next(self, ingestion: Ingestion) -> Counts | None:
+    def take_next(
+        self, ingestion: Ingestion, parse: Parse | None = None, run_id: str | None = None
+    ) -> Counts | None:
         """Take the next step, in one commit; None when there is none."""
         step = self.next_step(ingestion.logged.done())
         if step is None:
             return None
         before, now_us = ingestion.watermark(), micros_of(datetime.now(UTC))
         after = move_watermark(before, step.new[1] - 1, now_us)
-        events = self._events(ingestion.bronze, step)
-        files = {}
-        is_silent = not events.num_rows and after.watermark_us != before.watermark_us
-        if events.num_rows or is_silent:
-            if is_silent:  # timeouts of the child may be due
-                events = pa.table({EVENT_TIME: [after.watermark_us], "source_file": pa.nulls(1)})
-            rows = bronze_rows(self.source, events, before, after)
-            files = {BRONZE: stage(ingestion.bronze.path, rows, rows.schema, by="event_date")}
-        ingestion.commit(Entry(before, after, files, [step.split]))
-        return Counts(batches=1, rows_bronze=0 if is_silent else events.num_rows)
+        entry, events = (
+            Entry(before, after, splits=[step.split]),
+            self._events(ingestion.bronze, step),
+        )
+        has_moved = after.watermark_us != before.watermark_us
+        return self.commit(ingestion, entry, events, is_beat=has_moved)
 
     def _events(self, bronze: Table, step: Step) -> pa.Table:
         """The rows to add to bronze, with their weights."""
@@ -294,8 +322,7 @@ class StreamTableConnector:
         """The rows of bronze within the spans, as events with their weights, without heartbeats."""
         names = {field.name: field.name for field in self.source.fields}
         names |= {EVENT_TIME: "event_time", WEIGHT: WEIGHT}
-        rows = _rows_within(bronze, self.source, names, ("event_time", "event_date"), spans)
-        return rows.filter(pc.is_valid(rows[WEIGHT]))
+        return rows_within(bronze, self.source, names, OF_BRONZE, spans, ~pc.field("is_heartbeat"))
 
 
 def _no_outcomes(split: Split) -> Iterator[Outcome]:

@@ -181,7 +181,7 @@ def sample_start() -> datetime:
 
 def land_samples(lake: Lake, sources: Sequence[Source], options: Options) -> Iterator[str]:
     """Land the files of each source; yields a line of counts for each. LakeError when it cannot."""
-    for source in (each for each in sources if each.parent is None):
+    for source in (each for each in sources if not each.is_derived):
         try:
             summary = generate(lake, source, options)
         except (OSError, OverflowError) as error:  # of the disk, or behind the year 9999

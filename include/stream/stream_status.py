@@ -20,13 +20,14 @@ from include.fold.admission import instant_of, micros_of
 from include.fold.group_state import GroupStateTimeout
 from include.ingest.amendments import Amendment
 from include.ingest.ingest_log import how_bronze_changed
+from include.ingest.merged import MergedConnector
 from include.ingest.stream_table import parent_of, position_in_bronze
 from include.lake.delta_log import open_table
 from include.lake.errors import how_to_mend
 from include.lake.generations import GenerationRow
 from include.lake.ops import Finding
 from include.lake.paths import Lake
-from include.registry import source_named, stream_named
+from include.registry import inputs_first, source_named, stream_named
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles, known, read_files
 from include.stream.manifest import StreamIdentity, mapped_savepoint
@@ -382,11 +383,24 @@ def _upstream(
     opened: OpenStream, of_parent: Callable[[Lake, Stream], "StreamStatus"]
 ) -> Upstream | None:
     """The verdict on the tables that a stream's rows come of; None: they are right, or it reads none."""
-    lake, source = opened.lake, source_named(opened.source)
-    done = None if source.parent is None else position_in_bronze(lake, source.name)
-    if source.parent is None or done is None:
-        return None
-    name, run = source.parent, "./stateful stream"
+    found = list[Upstream]()
+    for source in inputs_first(source_named(opened.source)):
+        if source.parent is not None:
+            found += _of_table(opened, source.name, source.parent, of_parent)
+        elif source.inputs and (first := MergedConnector(opened.lake, source).first_not_taken()):
+            found.append(Upstream(*first, f"./stateful stream {opened.name}"))
+    first_us = min((each.from_us for each in found), default=None)
+    return None if first_us is None else replace(found[0], from_us=first_us)
+
+
+def _of_table(
+    opened: OpenStream, source: str, name: str, of_parent: Callable[[Lake, Stream], "StreamStatus"]
+) -> list[Upstream]:
+    """The verdicts on the table of the stream `name`, of which bronze of a source is."""
+    lake, run = opened.lake, "./stateful stream"
+    done = position_in_bronze(lake, source)
+    if done is None:
+        return []
     found, status = [], of_parent(lake, stream_named(name))
     if status.upstream is not None and status.upstream.from_us < done.until_us:
         found.append(status.upstream)
@@ -394,7 +408,7 @@ def _upstream(
     rebuild = f"./stateful rebuild {name} --apply"
     if parent is None:
         why = status.doubt or f"the table of {name} is gone"
-        return Upstream(BEGINNING_US, f"{name}: {why}", rebuild)
+        return [Upstream(BEGINNING_US, f"{name}: {why}", rebuild)]
     own = [span for span in status.table_status.wrong if span.reason != "upstream"]
     if own:
         why = f"the table of {name} is not right ({WHY[own[0].reason or 'upstream']})"
@@ -405,8 +419,7 @@ def _upstream(
     if changed := parent.written_since(done):
         why = f"rows of {name} were written anew since they were taken"
         found.append(Upstream(changed[0][0], why, f"{run} {opened.name}"))
-    first_us = min((each.from_us for each in found), default=None)
-    return None if first_us is None else replace(found[0], from_us=first_us)
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.airflow.assets import bronze_asset, source_asset, table_asset
+from include.airflow.assets import bronze_asset, source_assets, table_asset
 from include.connectors import DeltaTable, KafkaTopic, StreamTable
 from include.lake.paths import Lake
 from include.registry import source_named, stream_named
@@ -22,7 +22,7 @@ STREAM, SOURCE = stream_named("user_counts"), source_named("user_events")
 def test_edges_lead_from_the_source_over_bronze_to_the_table(lake):
     dag = load_dags(lake.root)["stream_user_counts"]
     ingest, publish = dag.get_task("ingest"), dag.get_task("publish")
-    assert ingest.inlets == [source_asset(SOURCE, lake.root)]
+    assert ingest.inlets == source_assets(SOURCE, lake.root)
     assert ingest.outlets == publish.inlets == [bronze_asset(SOURCE, lake.root)]
     assert publish.outlets == [table_asset(STREAM, lake.root)]
     others = [task for task in dag.tasks if task.task_id not in ("ingest", "publish", "alert")]
@@ -39,7 +39,8 @@ def test_edges_lead_from_the_source_over_bronze_to_the_table(lake):
     ],
 )
 def test_a_source_lies_where_its_rows_come_from(connector, uri):
-    assert source_asset(replace(SOURCE, connector=connector), "/data/lake").uri == uri
+    (asset,) = source_assets(replace(SOURCE, connector=connector), "/data/lake")
+    assert asset.uri == uri
 
 
 DAGS = ("streams", "state_admin", "table_maintenance")
@@ -94,4 +95,4 @@ def test_a_source_of_a_streams_table_has_the_asset_of_that_table():
     """Of one URI there is one Asset: Airflow refuses to read a Dag with two."""
     parent = stream_named("user_counts")
     child = Source(name="counted", comment="Emitted", connector=StreamTable(parent.name))
-    assert source_asset(child, "/lake") == table_asset(parent, "/lake")
+    assert source_assets(child, "/lake") == [table_asset(parent, "/lake")]

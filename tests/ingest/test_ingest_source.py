@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import MICROSECOND
+from include.ingest.base_connector import SLACK, jump_findings
 from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
-from include.ingest.ingest import SLACK, ingest, jump_findings
+from include.ingest.ingest import ingest
 from include.ingest.ingest_log import COLUMNS, Ingestion
 from include.ingest.parse_files import Counts, Parse, ParsedHere
 from include.ingest.source_connector import waiting

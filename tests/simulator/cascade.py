@@ -9,13 +9,14 @@ Wherever a status says nothing is wrong, a table is what nested loops over all r
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -246,6 +247,11 @@ class WrongError(AssertionError):
 class Cascade:
     """The chain, and everything that is done to it; `check` holds what is said against the oracle."""
 
+    source_of: Mapping[str, str] = SOURCE_OF
+    columns: Mapping[str, tuple[str, ...]] = COLUMNS
+    sources: tuple[Source, ...] = (ROOT, SESSIONS, CHAINS)
+    followed = "bc"
+
     def __init__(self, folder: Path) -> None:
         self.lake = Lake(str(folder / "lake"))
         Path(self.lake.root).mkdir()
@@ -253,7 +259,7 @@ class Cascade:
         self.files.mkdir()
         self.engine = LocalEngine(LiveModel(), judge_rows)
         self.now_us = START_US
-        self.clicks: list[Click] = []
+        self.landed = defaultdict[str, list[Click]](list)
         self.factor = 3
         self.compared = self.taken_back = 0
         self.streams = {
@@ -268,8 +274,12 @@ class Cascade:
                 state_partitions=1,
                 savepoints=SavepointRules(cadence=timedelta(seconds=20), events_apart=4),
             )
-            for name, source in SOURCE_OF.items()
+            for name, source in self.source_of.items()
         }
+
+    @property
+    def clicks(self) -> list[Click]:
+        return self.landed[ROOT.name]
 
     def now(self) -> datetime:
         return instant_of(self.now_us)
@@ -280,31 +290,32 @@ class Cascade:
 
     # What is done
 
-    def land(self, *clicks: Click) -> None:
-        """One commit of the root's bronze."""
+    def land(self, *clicks: Click, root: Source = ROOT) -> None:
+        """One commit of a root's bronze."""
         newest_us = max(click.time_us for click in clicks)
         columns = zip(*clicks, strict=True)
         events = pa.table(
             dict(zip(("user", "event_time_us", "v"), map(list, columns), strict=True))
         )
         events = events.append_column("source_file", pa.array(["a.jsonl"] * len(clicks)))
-        self._append(newest_us, lambda before, after: bronze_rows(ROOT, events, before, after))
-        self.clicks += clicks
+        self._append(root, newest_us, partial(bronze_rows, root, events))
+        self.landed[root.name] += clicks
 
     def silence(self, span_us: int) -> None:
-        """Time passes, and a heartbeat of the root says so."""
+        """Time passes, and a heartbeat of each root says so."""
         self.now_us += span_us
-        self._append(self.now_us, lambda before, after: heartbeat(ROOT, before, after))
+        for root in (source for source in self.sources if source.connector is None):
+            self._append(root, self.now_us, partial(heartbeat, root))
 
-    def _append(self, newest_us: int, rows: Callable[..., pa.Table]) -> None:
-        ingestion = Ingestion(self.lake, ROOT)
+    def _append(self, root: Source, newest_us: int, rows: Callable[..., pa.Table]) -> None:
+        ingestion = Ingestion(self.lake, root)
         before = ingestion.watermark()
         after: SourceWatermark = advance_watermark(before, newest_us, self.now_us)
         ingestion.commit_rows(before, after, rows(before, after))
 
     def follow(self, name: str, kill: int | None = None) -> None:
         """Ingest what a stream's parent has."""
-        self._do(lambda: ingest(self.lake, source_named(SOURCE_OF[name])), kill)
+        self._do(lambda: ingest(self.lake, source_named(self.source_of[name])), kill)
 
     def run(self, name: str, kill: int | None = None) -> None:
         stream = stream_named(name)
@@ -338,7 +349,7 @@ class Cascade:
     def cascade(self) -> list[str]:
         """Follow and mend each stream in the order of the graph; those that were rebuilt."""
         rebuilt = []
-        for name in NAMES:
+        for name in self.source_of:
             if name != "a":
                 self.follow(name)
             self.run(name)
@@ -371,14 +382,14 @@ class Cascade:
         if not self.lake.is_delta_table(path):
             return Counter()
         rows = dataset_of(path).to_table().to_pylist()
-        own = COLUMNS[name]
+        own = self.columns[name]
         return Counter(
             (micros_of(row["emitted_at"]), tuple(row[column] for column in own)) for row in rows
         )
 
     def weights(self, name: str) -> list[int]:
         """Of the rows of a child's bronze."""
-        path = self.lake.bronze(SOURCE_OF[name])
+        path = self.lake.bronze(self.source_of[name])
         rows = (
             dataset_of(path).to_table(columns=["weight"]) if self.lake.is_delta_table(path) else {}
         )
@@ -389,10 +400,10 @@ class Cascade:
         of_b = chains_of(of_a)
         return {"a": of_a, "b": of_b, "c": groups_of(of_b)}
 
-    def check(self, names: tuple[str, ...] = NAMES) -> None:
+    def check(self) -> None:
         """Raise WrongError where a table is said to be right and is not."""
         expected = self.expected()
-        for name in names:
+        for name in self.source_of:
             status = self.status(name)
             until_us = status.table_status.until_us
             if status.doubt is not None or until_us is None:
@@ -416,33 +427,36 @@ class Cascade:
         self.silence(200 * SECOND_US)
         self.cascade()
         self.check()
-        for name in NAMES:
+        for name in self.source_of:
             status = self.status(name)
             if status.table_status.wrong or status.doubt or not status.live_is_right:
                 raise WrongError(f"the end leaves {name} wrong: {status.text()}")
-        if len({self.until_us(name) for name in NAMES}) > 1:
+        if len({self.until_us(name) for name in self.source_of}) > 1:
             raise WrongError("the streams are not complete until one instant")
-        self.taken_back += sum(self.weights(name).count(-1) for name in "bc")
+        self.taken_back += sum(self.weights(name).count(-1) for name in [*self.source_of][1:])
+
+
+World = TypeVar("World", bound=Cascade)
 
 
 @contextmanager
-def open_cascade() -> Iterator[Cascade]:
+def open_cascade(world: type[World] = Cascade) -> Iterator[World]:
     folder = fresh_folder()
     with (
         tempfile.TemporaryDirectory(dir=folder.parent) as place,
         pytest.MonkeyPatch.context() as patch,
     ):
         folder.rmdir()
-        made = Cascade(Path(place))
+        made = world(Path(place))
         look_in(patch, made.files)
-        patch.setattr(sources, "SOURCES", (ROOT, SESSIONS, CHAINS))
+        patch.setattr(sources, "SOURCES", made.sources)
         register(patch, lambda: made.streams)
         set_clock(patch, made.now)
         made.put_files()
         try:
             yield made
         finally:
-            for name in NAMES:
+            for name in made.source_of:
                 sys.modules.pop(f"include.streams.{name}", None)
 
 
@@ -456,7 +470,7 @@ ACTIONS = (
 
 def act(world: Cascade, draw: Random) -> str:
     """Do something by chance; what was done."""
-    action, name = draw.choice(ACTIONS), draw.choice(NAMES)
+    action, name = draw.choice(ACTIONS), draw.choice([*world.source_of])
     kill = draw.choice([None, None, *range(1, 8)])
     if action == "land":
         world.now_us += draw.choice([0, 1, 2, 4, 9]) * SECOND_US
@@ -467,8 +481,9 @@ def act(world: Cascade, draw: Random) -> str:
             Click(draw.choice("uvw"), world.now_us - draw.choice(ago_us), draw.randrange(3))
             for _ in range(draw.randrange(1, 6))
         ]
-        world.land(*clicks)
-        return f"land {clicks}"
+        root = draw.choice([source for source in world.sources if source.connector is None])
+        world.land(*clicks, root=root)
+        return f"land {root.name} {clicks}"
     if action == "restate":
         from_us = world.now_us - draw.randrange(40) * SECOND_US
         world.restate(name, from_us, from_us + draw.randrange(1, 20) * SECOND_US, kill)
@@ -488,7 +503,7 @@ def act(world: Cascade, draw: Random) -> str:
         if draw.random() < 0.4:
             world.cascade()
     elif action == "follow":
-        world.follow(draw.choice("bc"), kill)
+        world.follow(draw.choice(world.followed), kill)
     else:
         getattr(world, action)(name, kill)
     return f"{action} {name} {kill}"

@@ -70,5 +70,5 @@ def _erase(chain: Cascade, spark: SparkSession) -> None:
     }
     erase(chain.engine, chain.lake, key)
     assert files_with(root, wanted, unpack) == set()
-    chain.clicks = [click for click in chain.clicks if click.user != SECRET]
+    chain.clicks[:] = [click for click in chain.clicks if click.user != SECRET]
     chain.check()
