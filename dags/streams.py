@@ -11,12 +11,12 @@ and `compact_state` start a JVM; `ingest` does above the source's `spark_bytes` 
 |---|---|---|
 | `ingest` | files in `landing/<source>` to `bronze/<source>`, bad rows to `quarantine/<source>`; a heartbeat, if the source has a clock | nothing has landed, and no heartbeat is due |
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no rebuild to begin with, and the table is what was recorded of it |
-| `restate_interval` | computes the rows of the run's interval again, late rows included, and replaces them: `ops/runs` | it is no backfill |
-| `rebuild` | rebuilds the live state (late rows, other code), and all rows from the first instant on that is not right | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right |
+| `restate_interval` | computes the rows of the run's interval again, late rows included, and replaces them: `ops/runs`; downstream it looks whether to rebuild | it is no backfill; downstream, the input comes to the same rows |
+| `rebuild` | rebuilds the live state (late rows, other code), and all rows from the first instant on that is not right | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right; `restate_interval` was |
 | `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
-| `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it | neither has changed the table, or it has failed |
+| `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it; and whether to go downstream | neither has changed the table, or it has failed |
 | `alert` | tells the notifiers of `include/streams/notify.py`, and its log, which findings have opened and closed (docs/operate.md) | none has, or it is a backfill |
 
 Streams that share a source take turns to ingest it, by pools of one slot, and share a JVM for small runs of one instant:
@@ -25,6 +25,9 @@ Streams that share a source take turns to ingest it, by pools of one slot, and s
 **Backfills** take in late rows: *Trigger*, *Backfill*, the dates, *All Runs*. Each run restates from its logical date
 to the next tick of the schedule; its note says what changed. With the parameter `rebuild`, for which *Override parameters on
 existing runs* is ticked, the last run rebuilds the live state, too. More is in docs/backfills.md.
+
+**A chain**: the Dag of a stream that reads another one's table also starts when that has published. With the parameter `downstream` a run, of a backfill the
+last one, tells it to: it takes in what has changed, rebuilds if that makes other rows, and tells those behind it.
 
 When it is red: the task log has the job's error, and `ops/runs` every run. Retrying or clearing the failed task continues where it
 stopped. A red `check_checkpoint` says what a person must do; the rows of that run are in the table, and published.
@@ -45,11 +48,14 @@ from include.airflow.alerts import deadline, tell
 from include.airflow.arrival import schedule_of
 from include.airflow.assets import bronze_asset, stream_doc, stream_pool, table_asset
 from include.airflow.dag_run import (
+    DOWNSTREAM,
     KEY,
     event_extra,
     failed_tasks,
     interval_of,
     is_backfill,
+    is_downstream,
+    path_of,
     run_note,
     task_states,
 )
@@ -70,12 +76,20 @@ GROUPS = {
     "maintenance": "after a run: check, compaction, RocksDB's memory",
 }
 
-REBUILD_AT_END = Param(
-    False,
-    type="boolean",
-    title="rebuild",
-    description="Backfills only: rebuild the live state at the end, so that it has the late rows, too.",
-)
+PARAMS = {
+    "rebuild": Param(
+        False,
+        type="boolean",
+        title="rebuild",
+        description="Backfills only: rebuild the live state at the end, so that it has the late rows, too.",
+    ),
+    DOWNSTREAM: Param(
+        False,
+        type="boolean",
+        title=DOWNSTREAM,
+        description="Rebuild the streams behind this table, too, where their input has changed; of a backfill at its end.",
+    ),
+}
 
 
 def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
@@ -105,7 +119,7 @@ def stream_run(context: Any, lake: str, stream: Stream) -> StreamRun:
     return StreamRun(
         open_lake(lake),
         stream,
-        path="backfill" if is_backfill(dag_run) else "live",
+        path=path_of(dag_run, context["params"]),
         start=start,
         until=until,
         is_rebuilding=bool(context["params"]["rebuild"]),
@@ -198,7 +212,7 @@ def stream_dag(stream: Stream) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,  # one run reads all that is new
         max_active_runs=1,
-        params={"rebuild": REBUILD_AT_END},
+        params=PARAMS,
         deadline=deadline(stream),
         default_args={"owner": "data-platform", "execution_timeout": stream.timeout},
         tags=["stream", stream.source],
@@ -220,10 +234,11 @@ def stream_dag(stream: Stream) -> DAG:
             retries=2,
             trigger_rule="all_done",
         )
-        def publish(outlet_events: Any, dag_run: Any, ti: Any) -> None:
-            """Emit an event of the stream's Asset if this Dag run has changed anything."""
+        def publish(outlet_events: Any, dag_run: Any, ti: Any, **context: Any) -> None:
+            """Emit an event of the stream's Asset if this Dag run has changed anything, or is to be followed downstream."""
             states = task_states(ti, dag_run.run_id)
-            extra = event_extra(lake, stream, dag_run, states=states)
+            run = stream_run(context | {"dag_run": dag_run, "ti": ti}, lake, stream)
+            extra = event_extra(run, states, is_downstream(dag_run, context["params"]))
             if is_backfill(dag_run) and states.get("restate_interval") == "success":
                 ti.xcom_push(key=KEY, value=run_note(lake, stream, dag_run, extra))
             if extra is None:

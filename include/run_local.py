@@ -16,7 +16,7 @@ from include.settings import PROJECT, Source, Stream
 from include.spark.submit import run_job, say
 from include.steps import INGEST, STEPS, SourceRun, Step, StreamRun
 from include.stream.checkpoint import committed_batch
-from include.stream.stream_status import stream_status
+from include.stream.restate_plan import why_not_mend
 from include.text_table import counted
 
 CELL_WIDTH = 48  # of a value on a terminal; output to a pipe has whole values
@@ -113,17 +113,6 @@ def mend_downstream(lake: Lake, stream: Stream) -> int:
         ):
             return code
     return 0
-
-
-def why_not_mend(lake: Lake, child: Stream) -> str | None:
-    """The reason why a stream is not rebuilt behind its parent; None when its bronze makes other rows."""
-    status = stream_status(lake, child)
-    if status.opened.row is None:
-        return f"{child.name} has not run yet"
-    is_own = any(span.reason != "upstream" for span in status.table_status.wrong)
-    if status.doubt or is_own or not status.live_is_right:
-        return None
-    return "its input comes to the same rows" if status.upstream is None else status.upstream.why
 
 
 def reingest(lake: Lake, source: str, corrections: str | None) -> int:

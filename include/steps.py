@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from include.maintain.check_checkpoint import CheckResult
 
 log = logging.getLogger("job")
-RunPath = Literal["live", "backfill"]
+RunPath = Literal["live", "downstream", "backfill"]
 INGEST_HERE = "include.ingest.ingest"
 
 
@@ -40,7 +40,7 @@ class SourceRun:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """The argument of the steps of a stream: a run by schedule, by a backfill, or by hand."""
+    """The argument of the steps of a stream: a run by schedule, by a backfill, by hand, or to mend what is behind a table."""
 
     lake: "Lake"
     stream: Stream
@@ -95,6 +95,7 @@ class Step:
 
     name: str
     group: Group
+    paths: tuple[RunPath, ...] = ("live", "downstream")  # of the runs that have it
     # The reason to leave it out, or None; SettingsError when it cannot be taken and no retry helps.
     why_not: Callable[[Any], str | None] = lambda run: None
     after: tuple[str, ...] = ()  # left out when one of these was
@@ -106,8 +107,8 @@ class Step:
     is_of_source: bool = False  # its pool is the source's, and it has no state
 
     def is_of(self, run: StreamRun | SourceRun) -> bool:
-        """True if runs of this path have the step; all of them ingest."""
-        return self.is_of_source or (self.group == "backfill") == (run.path == "backfill")
+        """True if runs of this path have the step."""
+        return run.path in self.paths
 
     def arguments(self, lake: str, subject: str) -> list[str]:
         """The job's arguments for the source or stream, and the lake."""
@@ -191,9 +192,11 @@ def _memory_of_small(lake: "Lake", stream: Stream) -> tuple[str | None, ...] | N
 
 
 def _why_not_restate(run: StreamRun) -> str | None:
-    """None; SettingsError, without a JVM, when the interval is not complete yet."""
-    from include.stream.restate_plan import check_complete
+    """None; SettingsError, without a JVM, when the interval is not complete yet. Downstream the reason not to rebuild."""
+    from include.stream.restate_plan import check_complete, why_not_mend
 
+    if run.path == "downstream":  # `rebuild` is skipped with it, and costs no process
+        return why_not_mend(run.lake, run.stream)
     assert run.until is not None  # a backfill's runs have an interval
     check_complete(run.lake, run.stream, run.until)
     return None
@@ -201,6 +204,8 @@ def _why_not_restate(run: StreamRun) -> str | None:
 
 def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
     """Restate the interval with the next ones whose runs wait: these then find the table right."""
+    if run.path == "downstream":
+        return nullcontext(Start(is_done=True))
     from include.stream.open_stream import open_stream
     from include.stream.restate_plan import has_nothing_to_change, last_waiting_end
 
@@ -215,9 +220,11 @@ def _start_restate(run: StreamRun) -> AbstractContextManager[Start]:
 
 
 def _why_not_rebuild(run: StreamRun) -> str | None:
-    """The reason not to rebuild: the backfill does not, or another of its runs does."""
-    from include.stream.restate_plan import why_not_rebuild
+    """The reason not to rebuild: the table is right, the backfill does not, or another of its runs does."""
+    from include.stream.restate_plan import why_not_mend, why_not_rebuild
 
+    if run.path == "downstream":
+        return why_not_mend(run.lake, run.stream)
     if not run.is_rebuilding:
         return "this run is no backfill with the parameter rebuild"
     assert run.start is not None
@@ -254,6 +261,7 @@ def _tune(run: StreamRun) -> Report:
 INGEST = Step(
     name="ingest",
     group="run",
+    paths=("live", "downstream", "backfill"),
     why_not=_why_not_ingest,
     job="ingest_source",
     is_of_source=True,
@@ -272,6 +280,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         name="restate_interval",
         group="backfill",
+        paths=("downstream", "backfill"),
         behind=("ingest",),
         why_not=_why_not_restate,
         job="restate_interval",
@@ -280,11 +289,18 @@ STEPS: tuple[Step, ...] = (
     Step(
         name="rebuild",
         group="backfill",
+        paths=("downstream", "backfill"),
         after=("restate_interval",),
         why_not=_why_not_rebuild,
         job="rebuild_stream",
     ),
-    Step(name="check_checkpoint", group="maintenance", after=("run_stream",), look=_check),
+    Step(
+        name="check_checkpoint",
+        group="maintenance",
+        after=("run_stream",),
+        behind=("rebuild",),
+        look=_check,
+    ),
     Step(
         name="compact_state",
         group="maintenance",

@@ -25,7 +25,49 @@ from tests.stream.entries import entry, record
 DELAY_US = stream_named("user_counts").watermark_delay // timedelta(microseconds=1)
 ROOT = Path(__file__).resolve().parents[1]
 LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
+PARAMS = {"rebuild": False, "downstream": False}
 RUN_ID = "scheduled__2026-03-01T05:00:00+00:00"
+
+CHILD = '''"""Numbers each user's rows of {parent}."""
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from include.fold.definition import flat_map_groups_with_state
+from include.settings import Stream
+
+
+class Emitted(NamedTuple):
+    user_id: str
+    event_time_us: int
+
+
+class Known(NamedTuple):
+    n: int
+
+
+class Numbered(NamedTuple):
+    user_id: str
+    n: int
+
+
+def number(user_id, events, state):
+    for _ in events:
+        known = Known(1 + (state.get.n if state.exists else 0))
+        state.update(known)
+        yield Numbered(user_id, known.n)
+
+
+STREAM = Stream(
+    source="of_{parent}",
+    schedule="0 0 1 1 *",
+    watermark_delay=timedelta(0),
+    fold=flat_map_groups_with_state(
+        number, key="user_id", event=Emitted, state=Known, output=Numbered, output_mode="append"
+    ),
+    comments={{"user_id": "The user", "n": "The number of the row"}},
+)
+'''
 
 
 def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
@@ -41,7 +83,7 @@ def before(
 ) -> None:
     """What happens before `task_id` of the Dag of user_counts would start its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
-    context = {"dag_run": dag_run(run_type, interval_end), "params": {"rebuild": False}}
+    context = {"dag_run": dag_run(run_type, interval_end), "params": PARAMS}
     task._pre_execute_hook(context)
 
 
@@ -51,12 +93,14 @@ def job_of(task, context: dict) -> Start:
         return start._replace(arguments=[*task.arguments, *start.arguments])
 
 
-def dag_run(run_type: str = "scheduled", interval_end: datetime | None = LATER) -> DagRun:
+def dag_run(
+    run_type: str = "scheduled", interval_end: datetime | None = LATER, **others: object
+) -> DagRun:
     """As a task sees the run of the hour before `interval_end`."""
     start = interval_end and interval_end - timedelta(hours=1)
-    interval = {"data_interval_start": start, "data_interval_end": interval_end}
-    interval["logical_date"] = start
-    return DagRun.model_construct(run_id=RUN_ID, run_type=run_type, **interval)
+    given = {"data_interval_start": start, "data_interval_end": interval_end, "logical_date": start}
+    given |= {"run_id": RUN_ID, "run_type": run_type, "consumed_asset_events": []}
+    return DagRun.model_construct(**given | others)
 
 
 def raise_watermark(lake: Lake, instant: datetime) -> None:

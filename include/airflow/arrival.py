@@ -13,11 +13,18 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from typing import Any
 
-from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronDataIntervalTimetable
+from airflow.sdk import (
+    Asset,
+    AssetAny,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronDataIntervalTimetable,
+)
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from include.airflow.assets import as_uri
+from include.airflow.assets import as_uri, table_asset
 from include.observe.arrival import Memory, Waiting
+from include.registry import parents_of, stream_named
 from include.settings import PROJECT, Stream
 
 log = logging.getLogger(__name__)
@@ -84,16 +91,20 @@ async def looked(lake: str, seconds: float) -> dict[str, Any] | None:
 
 
 def schedule_of(stream: Stream, lake: str) -> CronDataIntervalTimetable | AssetOrTimeSchedule:
-    """The Dag's schedule: its cron, which backfills go by, and the Asset of arrivals if it has `on_arrival`."""
+    """The Dag's schedule: its cron, which backfills go by, the tables that it reads, and arrivals if it has `on_arrival`."""
     # Not the bare cron string: its runs have empty data intervals.
     cron = CronDataIntervalTimetable(stream.schedule, timezone="UTC")
-    if stream.on_arrival is None:
-        return cron
-    trigger = ArrivalTrigger(stream.name, lake, stream.on_arrival.total_seconds())
-    # Its own Asset: Airflow takes the watchers of one that several Dags name from any of these.
-    arrival = Asset(
+    assets = [table_asset(stream_named(parent), lake) for parent in parents_of(stream.name)]
+    if stream.on_arrival is not None:
+        assets.append(_arrival_asset(stream, lake, stream.on_arrival.total_seconds()))
+    return AssetOrTimeSchedule(timetable=cron, assets=AssetAny(*assets)) if assets else cron
+
+
+def _arrival_asset(stream: Stream, lake: str, seconds: float) -> Asset:
+    """Its own Asset: Airflow takes the watchers of one that several Dags name from any of these."""
+    trigger = ArrivalTrigger(stream.name, lake, seconds)
+    return Asset(
         name=f"arrival/{stream.name}",
         uri=as_uri(f"{lake}/arrival/{stream.name}"),
         watchers=[AssetWatcher(name=stream.name, trigger=trigger)],
     )
-    return AssetOrTimeSchedule(timetable=cron, assets=[arrival])

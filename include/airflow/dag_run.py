@@ -5,10 +5,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from include.registry import descendants_of
 from include.settings import Stream
+from include.steps import RunPath, StreamRun
 from include.stream_definition import load_definition
 
 log = logging.getLogger(__name__)
+
+# The parameter, and the name in an event's extra.
+DOWNSTREAM = "downstream"
 
 
 def is_backfill(dag_run: Any) -> bool:
@@ -26,6 +31,18 @@ def interval_of(dag_run: Any, schedule: str) -> tuple[datetime | None, datetime 
     return dag_run.logical_date, next_tick(schedule, dag_run.logical_date)
 
 
+def is_downstream(dag_run: Any, params: Mapping[str, Any]) -> bool:
+    """True if the run is asked to mend what is behind a table: by its parameter, or by the event of one that it reads."""
+    events = dag_run.consumed_asset_events
+    return bool(params[DOWNSTREAM] or any((event.extra or {}).get(DOWNSTREAM) for event in events))
+
+
+def path_of(dag_run: Any, params: Mapping[str, Any]) -> RunPath:
+    if is_backfill(dag_run):
+        return "backfill"
+    return "downstream" if is_downstream(dag_run, params) else "live"
+
+
 def task_states(ti: Any, run_id: str) -> dict[str, str | None]:
     """The states of the tasks of a run of the same Dag."""
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[run_id])
@@ -38,17 +55,33 @@ def failed_tasks(ti: Any, run_id: str) -> list[str]:
 
 
 def event_extra(
-    lake: str, stream: Stream, dag_run: Any, states: Mapping[str, str | None]
+    run: StreamRun, states: Mapping[str, str | None], downstream: bool
 ) -> dict[str, Any] | None:
-    """The extra of this Dag run's Asset event; None if nothing has changed, or its job has failed."""
-    from include.lake.paths import open_lake
-    from include.observe.asset_event import asset_extra, restate_extra
+    """The extra of this Dag run's Asset event; None if nothing has changed, or its job has failed.
 
-    is_of_interval = is_backfill(dag_run)
-    if states.get("restate_interval" if is_of_interval else "run_stream") == "failed":
+    `downstream`: who reads the table is told to mend theirs, whether or not it has changed.
+    """
+    from include.observe.asset_event import asset_extra, complete_extra, restate_extra
+
+    if states.get("restate_interval" if run.path == "backfill" else "run_stream") == "failed":
         return None
-    extra_of = restate_extra if is_of_interval else asset_extra
-    return extra_of(open_lake(lake), stream, dag_run.run_id)
+    of = (run.lake, run.stream, run.dag_run_id or "")
+    extra = None if run.path == "live" else restate_extra(*of)
+    if run.path != "backfill" and (drained := asset_extra(*of)):
+        extra = (extra or {}) | drained
+    if downstream and states.get("rebuild") in ("success", "skipped") and _is_last(run):
+        extra = (extra or complete_extra(run.lake, run.stream)) | {DOWNSTREAM: True}
+    return extra
+
+
+def _is_last(run: StreamRun) -> bool:
+    """True if streams read the table, and no more runs of the backfill are queued."""
+    from include.stream.restate_plan import runs_behind
+
+    queued = 0
+    if run.path == "backfill" and run.start is not None:
+        queued = runs_behind(run.lake, run.stream, run.start, run.queued)
+    return not queued and bool(descendants_of(run.stream.name))
 
 
 # The XCom that the plugin reads.

@@ -18,15 +18,13 @@ def asset_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any] |
     runs = succeeded_runs(lake, stream.name, dag_run_id)
     if not runs:
         return None
-    until = complete_until(lake, stream.name)
     recorded = Recorded(lake, datetime.now(UTC) - timedelta(days=WINDOW_DAYS), stream)
     measured = recorded.measured.get(stream.name)
-    return {
+    return complete_extra(lake, stream) | {
         "run_id": runs[-1]["run_id"],
         "rows": sum(run["rows_out"] or 0 for run in runs),
         "rows_late": sum(run["rows_late"] or 0 for run in runs),
         "rows_duplicate": sum(run["rows_duplicate"] or 0 for run in runs),
-        "complete_until": until and until.isoformat(),
         "generation": read_generations(lake, stream.name).number,
         "state_bytes": measured and measured.state_bytes,
         "findings": [
@@ -43,8 +41,7 @@ def restate_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any]
     rows = replaced_by(lake, stream.name, dag_run_id)
     if not rows:
         return None
-    until = complete_until(lake, stream.name)
-    extra = {"run_id": rows[-1]["run_id"], "complete_until": until and until.isoformat()}
+    extra = complete_extra(lake, stream) | {"run_id": rows[-1]["run_id"]}
     if (row := next((row for row in reversed(rows) if row["job"] == RESTATE), None)) is not None:
         extra |= {"run_id": row["run_id"], "savepoint": row["savepoint_id"]}
         extra |= {"interval": [row["start"].isoformat(), row["until"].isoformat()]}
@@ -54,3 +51,9 @@ def restate_extra(lake: Lake, stream: Stream, dag_run_id: str) -> dict[str, Any]
     if rows[-1]["job"] == REBUILD:
         extra |= {"rebuilt_generation": rows[-1]["generation"]}
     return extra
+
+
+def complete_extra(lake: Lake, stream: Stream) -> dict[str, Any]:
+    """The part of the extra that each event has."""
+    until = complete_until(lake, stream.name)
+    return {"complete_until": until and until.isoformat()}

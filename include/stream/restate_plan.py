@@ -292,17 +292,34 @@ NEAR = 50
 def why_not_rebuild(
     lake: Lake, stream: Stream, start: datetime, queued: Callable[[Sequence[datetime]], int]
 ) -> str | None:
-    """The reason why the run whose interval begins at `start` does not rebuild; None when it does.
-
-    `queued` counts the waiting runs of these logical dates, without those that run already: two of
-    them would leave the rebuild to each other.
-    """
+    """The reason why the run whose interval begins at `start` does not rebuild; None when it does."""
     if stream_status(lake, stream).live_is_right:
         return f"the live state of {stream.name} is right: there is nothing to rebuild"
-    waiting = queued(near_dates(stream.schedule, start, complete_until(lake, stream.name)))
-    if waiting:
+    if waiting := runs_behind(lake, stream, start, queued):
         return f"the backfill has {counted(waiting, 'more run')} queued: the last one rebuilds"
     return None
+
+
+def runs_behind(
+    lake: Lake, stream: Stream, start: datetime, queued: Callable[[Sequence[datetime]], int]
+) -> int:
+    """The number of a backfill's runs that wait for the one whose interval begins at `start`.
+
+    `queued` counts the waiting runs of these logical dates, without those that run already: two of
+    them would leave what the last one does to each other.
+    """
+    return queued(near_dates(stream.schedule, start, complete_until(lake, stream.name)))
+
+
+def why_not_mend(lake: Lake, child: Stream) -> str | None:
+    """The reason why a stream is not rebuilt behind its parent; None when its bronze makes other rows."""
+    status = stream_status(lake, child)
+    if status.opened.row is None:
+        return f"{child.name} has not run yet"
+    is_own = any(span.reason != "upstream" for span in status.table_status.wrong)
+    if status.doubt or is_own or not status.live_is_right:
+        return None
+    return "its input comes to the same rows" if status.upstream is None else status.upstream.why
 
 
 def near_dates(schedule: str, start: datetime, complete: datetime | None) -> list[datetime]:

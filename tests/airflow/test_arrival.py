@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk import AssetAny
 from airflow.serialization.serialized_objects import DagSerialization
 
-from include.airflow.arrival import ArrivalTrigger, looked
+from include.airflow.arrival import ArrivalTrigger, looked, schedule_of
+from include.airflow.assets import table_asset
 from include.lake.paths import Lake
+from include.registry import stream_named
 from include.streams import user_counts
 from tests.dags import load_dags
 from tests.refused import refused
@@ -35,6 +38,20 @@ def test_a_dag_that_starts_by_arrival_has_the_intervals_of_its_cron(dags):
     assert by_arrival.timetable.periodic
     assert intervals(by_arrival) == intervals(by_cron)
     assert len(intervals(by_cron)) == 3
+
+
+def test_a_dag_starts_by_the_table_that_it_reads_or_by_arrival(child, lake):
+    stream, parent = stream_named(child), stream_named("user_sessions")
+    dag = load_dags(lake.root)[f"stream_{child}"]
+    (table,) = dag.timetable.asset_condition.objects
+    assert table == table_asset(parent, lake.root)
+    by_both = schedule_of(replace(stream, on_arrival=timedelta(minutes=1)), lake.root)
+    assert by_both.timetable == dag.timetable.timetable
+    assert isinstance(by_both.asset_condition, AssetAny)
+    assert [asset.name for asset in by_both.asset_condition.objects] == [
+        parent.name,
+        f"arrival/{child}",
+    ]
 
 
 def test_streams_of_an_interval_share_a_look_and_have_triggers_of_their_own(dags, lake):

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import pytest
-from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.fold.admission import parse_instant
@@ -16,7 +15,7 @@ from include.stream import restate_plan
 from include.stream.restate_plan import schedule_intervals
 from include.streams import user_counts
 from spark_jobs.restate_interval import parse_args
-from tests.dags import RUN_ID, job_of, load_dags, settle
+from tests.dags import PARAMS, dag_run, job_of, load_dags, settle
 
 HOUR = timedelta(hours=1)
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -35,8 +34,7 @@ def test_it_restates_from_its_logical_date_to_the_next_tick(retained, lake, monk
     ((_, until),) = schedule_intervals(schedule, DAY, DAY + HOUR)
     task = load_dags(lake.root)["stream_user_counts"].get_task("restate_interval")
     interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
-    dag_run = DagRun.model_construct(run_id=RUN_ID, run_type="backfill", **interval)
-    context = {"dag_run": dag_run, "params": {"rebuild": False}}
+    context = {"dag_run": dag_run("backfill", **interval), "params": PARAMS}
     context |= {"ti": Mock(get_dr_count=lambda **_: 0, get_ti_count=lambda **_: 0), "dag": task.dag}
     monkeypatch.setattr(restate_plan, "has_nothing_to_change", lambda *_, **__: False)
     # What is looked at before the job starts,

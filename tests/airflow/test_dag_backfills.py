@@ -11,6 +11,7 @@ from include.stream import restate_plan
 from spark_jobs import restate_interval
 from tests.dags import (
     LATER,
+    PARAMS,
     before,
     dag_run,
     job_of,
@@ -70,7 +71,7 @@ def before_rebuild(
         "dag": dag,
         "dag_run": dag_run(run_type),
         "ti": Runs(*queued),
-        "params": {"rebuild": rebuild},
+        "params": PARAMS | {"rebuild": rebuild},
     }
     dag.get_task("rebuild")._pre_execute_hook(context)
 
@@ -82,7 +83,7 @@ def test_only_a_backfill_with_the_parameter_rebuilds(lake, lake_dags):
         before_rebuild(lake_dags, rebuild=False)
     with pytest.raises(AirflowSkipException):
         before_rebuild(lake_dags, run_type="scheduled")
-    assert lake_dags["stream_user_counts"].params.dump() == {"rebuild": False}
+    assert lake_dags["stream_user_counts"].params.dump() == PARAMS
 
 
 def test_the_last_run_of_a_backfill_rebuilds(lake, lake_dags):
@@ -113,7 +114,7 @@ def test_a_backfills_job_takes_the_next_intervals_along_that_wait_for_it(
     context = {
         "dag": lake_dags["stream_user_sessions"],
         "dag_run": dag_run("backfill"),
-        "params": {"rebuild": False},
+        "params": PARAMS,
         "ti": ti,
     }
 

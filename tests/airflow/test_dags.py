@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 from airflow.sdk import CronDataIntervalTimetable
-from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -27,7 +26,7 @@ from include.stream import restate_plan
 from include.streams import sources, user_counts
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, stamp
-from tests.dags import LATER, RUN_ID, before, dag_run, job_of, land, load_dags
+from tests.dags import LATER, PARAMS, RUN_ID, before, dag_run, job_of, land, load_dags
 from tests.stream.entries import entry, record
 
 # As a task sees them: a scheduled, a manual, a manual without logical date, a backfill run.
@@ -55,7 +54,7 @@ def test_these_dags_and_no_others(dags, tmp_path):
     # By name: an empty bag also has no import errors.
     assert "stream_user_counts" in dags
     assert set(dags) == {f"stream_{stream.name}" for stream in all_streams()}
-    assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "state_admin"}
+    assert set(load_dags(str(tmp_path), "dags")) == {*dags, "table_maintenance", "deploy"}
 
 
 def test_a_stream_is_ingested_run_maintained_and_published(dags):
@@ -68,7 +67,7 @@ def test_a_stream_is_ingested_run_maintained_and_published(dags):
             "check_checkpoint": {"compact_state", "tune_rocksdb"},
             "compact_state": {"tune_rocksdb", "publish"},
             "restate_interval": {"rebuild", "tune_rocksdb"},
-            "rebuild": {"tune_rocksdb", "publish"},
+            "rebuild": {"check_checkpoint", "tune_rocksdb", "publish"},
             "tune_rocksdb": set(),
             "publish": {"alert"},
             "alert": set(),
@@ -94,16 +93,15 @@ def test_every_job_accepts_its_arguments(kind, lake, lake_dags, monkeypatch):
     run_id, logical_date = RUNS[kind]
     # Airflow's own class. The next tick of all schedules is LATER, or some minutes behind it.
     start = logical_date and logical_date - timedelta(minutes=15)
-    interval = {"data_interval_start": start, "data_interval_end": logical_date}
-    interval["logical_date"] = start
-    run = DagRun.model_construct(run_id=run_id, run_type=kind.split()[0], **interval)
+    interval = {"data_interval_start": start, "logical_date": start}
+    run = dag_run(kind.split()[0], logical_date, run_id=run_id, **interval)
     tasks = spark_tasks(lake_dags)
     assert len(tasks) == 5 * len(all_streams())
     for task in tasks:
         if task.task_id == "restate_interval" and kind != "backfill":
             continue
         nothing = Mock(get_dr_count=lambda **_: 0, get_ti_count=lambda **_: 0)
-        context = {"dag_run": run, "params": {"rebuild": False}, "dag": task.dag, "ti": nothing}
+        context = {"dag_run": run, "params": PARAMS, "dag": task.dag, "ti": nothing}
         args = parser_of(task)(job_of(task, context).arguments)
         assert args.lake == lake.root
         minute = BEHIND.get(task.dag.dag_id, 0) if kind == "backfill" else 0
@@ -143,7 +141,7 @@ def started(dags, task_id: str, is_due=lambda dag_id: False, has_run=()) -> Star
     task, ti = dags["stream_user_counts"].get_task(task_id), Mock()
     ti.get_dr_count = lambda dag_id, run_ids, states: int(is_due(dag_id))
     ti.get_ti_count = lambda dag_id, run_ids, task_ids, states: int(dag_id in has_run)
-    context = {"dag_run": dag_run(), "params": {"rebuild": False}, "ti": ti}
+    context = {"dag_run": dag_run(), "params": PARAMS, "ti": ti}
     with task._starting(context) as start:
         return start
 
@@ -168,7 +166,7 @@ def test_what_another_streams_run_has_done_is_done_and_followed_by_the_care(lake
     before(lake_dags, "run_stream")
     assert started(lake_dags, "run_stream") == Start(is_done=True)
     publish, messages = lake_dags["stream_user_counts"].get_task("publish"), defaultdict(Mock)
-    publish.python_callable(outlet_events=messages, dag_run=dag_run(), ti=ti_of())
+    publish.python_callable(outlet_events=messages, dag_run=dag_run(), ti=ti_of(), params=PARAMS)
     assert [event.extra["rows"] for event in messages.values()] == [7]
     # Not when there is more by now.
     append_commit(lake, "user_events", FOLD, stamp([[UserEvent("ann", 1)]])[0])
@@ -182,13 +180,13 @@ def test_where_there_is_nothing_to_do_steps_are_skipped_and_the_asset_with_them(
     # What follows is skipped with it; `publish`, which runs whatever a check finds, skips itself.
     tasks = lake_dags["stream_user_counts"]
     rules = {task.task_id: task.trigger_rule.value for task in tasks.tasks}
-    assert rules["check_checkpoint"] == rules["compact_state"] == "all_success"
-    assert rules["tune_rocksdb"] == "none_failed_min_one_success"
+    assert rules["rebuild"] == rules["compact_state"] == "all_success"
+    assert rules["check_checkpoint"] == rules["tune_rocksdb"] == "none_failed_min_one_success"
     assert rules["publish"] == "all_done"
     for run_type in ("scheduled", "backfill"):
-        run = DagRun.model_construct(run_id="r1", run_type=run_type)
+        context = {"dag_run": dag_run(run_type, run_id="r1"), "params": PARAMS, "ti": ti_of("r1")}
         with pytest.raises(AirflowSkipException):
-            tasks.get_task("publish").python_callable(outlet_events={}, dag_run=run, ti=ti_of("r1"))
+            tasks.get_task("publish").python_callable(outlet_events={}, **context)
 
 
 def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, lake_dags):
@@ -199,9 +197,7 @@ def test_a_check_that_needs_a_person_fails_and_its_findings_are_published(lake, 
     record(lake, entry(1, "live", None, None, batch_id=3, bronze_id=None))
     tasks = lake_dags["stream_user_counts"]
     with pytest.raises(AirflowFailException):
-        tasks.get_task("check_checkpoint").python_callable(
-            dag_run=dag_run(), params={"rebuild": False}
-        )
+        tasks.get_task("check_checkpoint").python_callable(dag_run=dag_run(), params=PARAMS)
     (finding,) = asset_extra(lake, stream_named("user_counts"), "d1")["findings"]
     assert (finding["finding"], finding["severity"]) == ("checkpoint_of_other_times", "error")
 

@@ -4,12 +4,12 @@ import json
 import re
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
-from airflow.sdk.api.datamodels._generated import DagRun
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.airflow.dag_run import run_note
@@ -17,7 +17,7 @@ from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.registry import stream_named
 from include.settings import PROJECT
-from tests.dags import LATER, dag_run, lived, load_dags
+from tests.dags import LATER, PARAMS, dag_run, lived, load_dags
 from tests.refused import commands_in
 from tests.stream.entries import entry, record
 
@@ -28,6 +28,18 @@ INTERVAL = ["2026-03-01T04:00:00+00:00", "2026-03-01T05:00:00+00:00"]
 RESTATED = {"run_type": "backfill", "restate_interval": "success"}
 
 
+class Asked(NamedTuple):
+    """What a Dag run was started with."""
+
+    params: dict[str, bool] = PARAMS
+    events: tuple[SimpleNamespace, ...] = ()
+
+
+ASKED = Asked()
+BY_PARAMETER = Asked(PARAMS | {"downstream": True})
+BY_EVENT = Asked(events=(SimpleNamespace(extra=None), SimpleNamespace(extra={"downstream": True})))
+
+
 class Publisher:
     """The task `publish`, as Airflow runs it."""
 
@@ -35,16 +47,16 @@ class Publisher:
         self.lake = lake
         self.task = load_dags(lake.root)[f"stream_{STREAM}"].get_task("publish")
 
-    def run(self, dag_run_id: str, run_type: str = "scheduled", **states):
+    def run(self, dag_run_id: str, run_type: str = "scheduled", queued=0, asked=ASKED, **states):
         """The extra of the event, None where the task is skipped."""
         (asset,) = self.task.outlets
         events = {asset: SimpleNamespace(extra=None)}
         ti = Mock(dag_id=f"stream_{STREAM}", get_task_states=lambda **_: {dag_run_id: states})
-        dag_run = DagRun.model_construct(
-            run_id=dag_run_id, run_type=run_type, logical_date=LATER - HOUR
-        )
+        ti.get_dr_count = lambda **_: queued
+        dag_run_of = dag_run(run_type, run_id=dag_run_id, consumed_asset_events=asked.events)
+        context = {"dag_run": dag_run_of, "params": asked.params, "ti": ti, "dag": self.task.dag}
         try:
-            self.task.python_callable(outlet_events=events, dag_run=dag_run, ti=ti)
+            self.task.python_callable(outlet_events=events, **context)
         except AirflowSkipException:
             return None
         finally:
@@ -104,6 +116,32 @@ def test_a_backfill_has_its_own_newest_restate_and_what_rebuilt_it(publisher):
     rebuilt = publisher.run("d1", **RESTATED)
     assert (rebuilt["run_id"], rebuilt["rebuilt_generation"]) == ("newest", 7)
     assert publisher.run("d1")["run_id"] == "live"
+
+
+@pytest.mark.usefixtures("child")
+@pytest.mark.parametrize("asked", [BY_PARAMETER, BY_EVENT])
+def test_a_run_that_goes_downstream_says_so_changed_or_not_when_its_own_table_is_right(lake, asked):
+    publisher = Publisher(lake)
+    told = {"complete_until": None, "downstream": True}
+    assert publisher.run("d1", asked=asked, rebuild="skipped") == told
+    assert publisher.run("d1", asked=asked, rebuild="failed") is None
+    assert publisher.run("d1", rebuild="skipped") is None
+    publisher.restated("r1", hours=0, job="rebuild_stream", generation=7)
+    rebuilt = publisher.run("d1", asked=asked, rebuild="success")
+    assert (rebuilt["rebuilt_generation"], rebuilt["downstream"]) == (7, True)
+
+
+@pytest.mark.usefixtures("child")
+def test_the_last_run_of_a_backfill_goes_downstream(lake):
+    publisher = Publisher(lake)
+    publisher.restated("r1", hours=0)
+    of = RESTATED | {"rebuild": "skipped", "asked": BY_PARAMETER}
+    assert "downstream" not in publisher.run("d1", queued=1, **of)
+    assert publisher.run("d1", **of)["downstream"]
+
+
+def test_nobody_is_told_where_nobody_reads_the_table(publisher):
+    assert publisher.run("d1", asked=BY_PARAMETER, rebuild="skipped") is None
 
 
 def test_a_note_has_the_interval_what_changed_in_it_and_what_is_left(lake, publisher):
