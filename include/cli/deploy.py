@@ -6,19 +6,13 @@ from typing import Annotated
 
 import typer
 
-from include.cli.app import DONE, FAILED, JsonOption, LakeOption, command, main, show_json
+from include.cli.app import DONE, JsonOption, LakeOption, command, main, show_json
 from include.cli.commands import STATE
 from include.lake.paths import Lake
 from include.registry import parents_of, stream_named, stream_names
 from include.spark.submit import say
-from include.stream.approvals import Approved, approved_only
-from include.stream.deploy_plan import (
-    PlannedStream,
-    approve,
-    make_plan,
-    planned_stream,
-    refuse_other_step,
-)
+from include.stream.approvals import approved_only
+from include.stream.deploy_plan import PlannedStream, approve, make_plan, step_left
 from include.text_table import counted
 
 OnlyOption = Annotated[
@@ -82,14 +76,11 @@ def apply(
             if code := _ingest(lake, step):
                 return code
             is_forward = step.stream in (forward or ())
-            now = planned_stream(lake, step.stream, is_forward=is_forward)
-            if now.command is None:
+            left = step_left(lake, step.stream, approved, plan_id, is_forward=is_forward)
+            if left is None:
                 say(f"{step.stream} is left out: it is right")
                 continue
-            if now.is_at_most:
-                say(f"{step.stream} waits: {now.what} is to be made right first")
-                return FAILED
-            if code := _carry_out(lake, now, approved, plan_id):
+            if code := _carry_out(lake, left):
                 return code
             done += 1
     say(f"plan {plan_id}: {counted(done, 'step')} done")
@@ -103,8 +94,7 @@ def _ingest(lake: Lake, step: PlannedStream) -> int:
     return main(["ingest", stream_named(step.stream).source, "--lake", lake.root])
 
 
-def _carry_out(lake: Lake, step: PlannedStream, approved: Approved, plan_id: str) -> int:
-    refuse_other_step(approved, step, plan_id)
+def _carry_out(lake: Lake, step: PlannedStream) -> int:
     say(f"{step.stream}: {step.command}")
     words = shlex.split(step.command or "")[1:]
     return main([*words, "--lake", lake.root])

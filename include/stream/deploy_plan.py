@@ -17,6 +17,7 @@ from include.lake.paths import Lake
 from include.registry import descendants_of, in_order, parents_of, stream_named, stream_names
 from include.stream.approvals import PLAN, Approved, read_approval, write_approval
 from include.stream.manifest import until_of
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream.record import BEGINNING_US, count_events
 from include.stream.restate_plan import seconds_for
 from include.stream.status_report import next_command
@@ -85,11 +86,17 @@ class PlannedStream:
     descendants: tuple[str, ...] = ()
     code: str | None = None  # the fingerprint of its file
     delay_us: int | None = None
+    options: RebuildOptions | None = None  # if it is a rebuild that mends it
 
     @property
     def is_step(self) -> bool:
         """True if `apply` does something with it."""
         return self.command is not None and self.state != "cannot be"
+
+    @property
+    def is_rebuild(self) -> bool:
+        """True if it is mended by a rebuild, and not by a run."""
+        return (self.command or "").startswith(REBUILD)
 
     @property
     def key(self) -> str:
@@ -99,7 +106,7 @@ class PlannedStream:
     @property
     def replayed(self) -> int:
         """The rows that a rebuild reads."""
-        return (self.rows or 0) if (self.command or "").startswith(REBUILD) else 0
+        return (self.rows or 0) if self.is_rebuild else 0
 
     def cells(self) -> list[str]:
         """Return it for a table of text."""
@@ -220,7 +227,7 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
     read_late, planned = cache(late_groups), dict[str, PlannedStream]()
     for name in in_order(names):
         parents = [planned[parent] for parent in parents_of(name) if parent in planned]
-        above = [each for each in parents if (each.command or "").startswith(REBUILD)]
+        above = [each for each in parents if each.is_rebuild]
         each = _planned(lake, name, read_late, is_forward=name in forward)
         planned[name] = _behind(lake, each, above)
     gone = sorted({*lake.folders(f"{lake.root}/tables")} - {*names})
@@ -268,9 +275,8 @@ def planned_stream(
         return known
     if mend.why is not None:
         return replace(known, state="cannot be", what=mend.why, command=mend.command)
-    planned = replace(
-        known, command=mend.command, start=mend.start, rows=mend.rows, seconds=mend.seconds
-    )
+    names = ("command", "start", "rows", "seconds", "options")
+    planned = replace(known, **{name: getattr(mend, name) for name in names})
     return _at_most(lake, planned) if waits else planned
 
 
@@ -356,6 +362,22 @@ def approve(lake: Lake, whole: DeployPlan, chosen: DeployPlan, plan_id: str) -> 
     rows = sum(approved[step.key] for step in chosen.steps)
     _refuse_more_rows(plan_id, chosen.rows, rows)
     return approved
+
+
+def step_left(
+    lake: Lake, name: str, approved: Approved, plan_id: str, *, is_forward: bool
+) -> PlannedStream | None:
+    """Return what an approved plan has left to do for a stream that has taken in its parents' rows; None: it is right.
+
+    SettingsError for what was not approved, and where a parent is to be made right first.
+    """
+    step = planned_stream(lake, name, is_forward=is_forward)
+    if step.command is None and step.state != "cannot be":
+        return None
+    if step.is_at_most:
+        raise _changed(plan_id, f"{step.what}, which {name} reads, is to be made right first")
+    refuse_other_step(approved, step, plan_id)
+    return step
 
 
 def refuse_other_step(approved: Approved, step: PlannedStream, plan_id: str) -> None:

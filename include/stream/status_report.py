@@ -36,6 +36,7 @@ class NextCommand:
     seconds: float | None = None
     why: str | None = None  # why there is no plan
     start: str | None = None  # where a replay begins: a savepoint, or the beginning
+    options: RebuildOptions | None = None
 
     def text(self) -> str:
         """Return the command and its estimate for a terminal."""
@@ -102,6 +103,7 @@ def next_command(
         plan.events - plan.starting.events,
         plan.estimated_seconds,
         start=plan.starting.text(),
+        options=options,
     )
 
 

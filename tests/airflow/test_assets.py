@@ -43,7 +43,7 @@ def test_a_source_lies_where_its_rows_come_from(connector, uri):
     assert asset.uri == uri
 
 
-DAGS = ("streams", "state_admin", "table_maintenance")
+DAGS = ("streams", "deploy", "table_maintenance")
 
 
 @pytest.mark.parametrize("named", ["mine", "~/mine"])

@@ -17,7 +17,6 @@ HOUR = timedelta(hours=1)
 MAINTENANCE = ("check_checkpoint", "compact_state", "tune_rocksdb")
 PATHS = ("run_stream", "restate_interval", "rebuild")
 TASKS = ("ingest", *PATHS, *MAINTENANCE, "publish", "alert")
-# tests/airflow/test_state_admin_dag.py has a real run in `make test`.
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e]
 RUN_DAG = """
 import json, sys

@@ -91,7 +91,7 @@ REQUESTS: list[Request] = [
     *(("viewer", f"GET {page}", [SOME]) for page in (*PAGES, *HIDDEN)),
     *(("admin", f"{how} {page}", []) for how in ("POST", "PUT", "DELETE") for page in EACH),
     ("viewer", "GET /state/dags/stream_device_signals/keys?key=many", []),
-    ("viewer", "GET /state/dags/state_admin", []),
+    ("viewer", "GET /state/dags/deploy", []),
     ("viewer", "GET /state/dags/stream_user_counts?days=0", []),
     *(("viewer", f"GET {page}?days=2", [SOME]) for page in (UNREADABLE, UNKNOWN)),
     *(("viewer", f"GET {page}", []) for page in NOWHERE),
@@ -133,7 +133,7 @@ def test_a_person_sees_the_streams_whose_dags_they_may_read(answers):
 
 
 def test_a_dag_of_no_stream_is_not_found_and_odd_days_are_refused(answers):
-    assert answers["viewer GET /state/dags/state_admin"][0] == 404
+    assert answers["viewer GET /state/dags/deploy"][0] == 404
     status, headers, text = answers["viewer GET /state/dags/stream_user_counts?days=0"]
     assert (status, "days" in text) == (422, True)
     assert "default-src 'none'" in headers["content-security-policy"]

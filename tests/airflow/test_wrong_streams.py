@@ -22,7 +22,7 @@ def wrong_file(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("wrong_file")
 def test_the_dags_of_all_other_streams_go_on_and_the_wrong_one_is_named():
     bag = DagBag(str(PROJECT / "dags"))
-    assert {"stream_user_counts", "state_admin", "table_maintenance"} <= set(bag.dags)
+    assert {"stream_user_counts", "deploy", "table_maintenance"} <= set(bag.dags)
     ((file, error),) = bag.import_errors.items()
     assert file.endswith("wrong_streams.py")
     assert "include/streams/spending.py" in error

@@ -72,7 +72,7 @@ def test_airflow_has_their_dags_alone_and_nobody_to_notify(own):
         "print(*bag.dags, len(bag.import_errors), notifiers())",
     )
     *dags, errors, found = shown.splitlines()[-1].split()
-    assert {*dags} == {"state_admin", "stream_pages", "table_maintenance"}
+    assert {*dags} == {"deploy", "stream_pages", "table_maintenance"}
     assert (errors, found) == ("0", "()")
 
 
