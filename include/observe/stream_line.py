@@ -31,6 +31,7 @@ from include.lake.ops import (
     record_findings,
 )
 from include.lake.paths import Lake
+from include.registry import ancestors_of, parents_of
 from include.settings import Stream
 from include.stream.bronze import BronzeFiles
 from include.stream.manifest import newest_savepoint
@@ -40,6 +41,7 @@ from include.stream.stream_status import (
     Reason,
     StreamStatus,
     TableStatus,
+    instant_text,
     late_groups,
     stream_status,
 )
@@ -193,25 +195,27 @@ def record_accepted(lake: Lake, source: str) -> None:
     record_findings(lake, None, source, [found])
 
 
-Status = Literal["right", "late", "code", "unknown", "incomplete", "none"]
+Status = Literal["right", "late", "code", "waits", "unknown", "incomplete", "none"]
 STATUS_OF: dict[Reason | None, Status] = {
     None: "right",
     "late rows": "late",
     "other code": "code",
     "not recorded": "unknown",
     "cut off": "unknown",
+    "upstream": "waits",
 }
 # The worst first: a day has the status of its worst span.
 WORDS: dict[Status, str] = {
     "unknown": "unknown",
     "code": "other code",
     "late": "late rows missing",
+    "waits": "waits for a table that it reads",
     "incomplete": "not yet complete",
     "right": "right",
     "none": "no data",
 }
 WORST = tuple(WORDS)
-NOT_RIGHT = WORST[:3]
+NOT_RIGHT = WORST[:4]
 DAY_US = 86_400 * 10**6
 EPOCH = date(1970, 1, 1)
 
@@ -274,6 +278,8 @@ class StreamLine:
 
     stream: str
     source: str
+    reads: tuple[str, ...] = ()  # the streams whose tables it reads
+    depth: int = 0  # the number of streams before it
     schedule: str
     until: datetime | None = None
     until_lag_promised: timedelta  # `fresh_within`, or two ticks of the schedule and the delay
@@ -303,6 +309,17 @@ class StreamLine:
     def is_behind(self) -> bool:
         """True if the table is further behind than promised."""
         return self.until_lag is not None and self.until_lag > self.until_lag_promised
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the table in a few words."""
+        if self.status is None or self.status.table_status.until_us is None:
+            return ""
+        if self.status.doubt is not None:
+            return "not proved"
+        wrong = self.status.table_status.wrong
+        word = "waits" if wrong and wrong[0].reason == "upstream" else "wrong"
+        return f"{word} from {instant_text(wrong[0].from_us)[:16]}" if wrong else "right"
 
     @property
     def run_failed(self) -> bool | None:
@@ -348,7 +365,8 @@ def read_overview(
     overview = Overview(lake=lake.root, now=at, wrong=wrong)
     try:
         is_empty = not lake.is_delta_table(lake.ops("runs"))
-        lines = tuple(line_of(recorded, stream, at) for stream in streams)
+        by_graph = sorted(streams, key=lambda each: (*ancestors_of(each.name)[::-1], each.name))
+        lines = tuple(line_of(recorded, stream, at) for stream in by_graph)
     except READ_ERRORS as error:
         return replace(overview, reason=first_line(error))
     return replace(overview, is_empty=is_empty, lines=lines)
@@ -389,6 +407,8 @@ def _by_schedule(stream: Stream, now: datetime) -> dict[str, Any]:
     return {
         "stream": stream.name,
         "source": stream.source,
+        "reads": parents_of(stream.name),
+        "depth": len(ancestors_of(stream.name)),
         "schedule": stream.schedule,
         "until_lag_promised": stream.fresh_within or following - before + stream.watermark_delay,
         "next_run": following,

@@ -22,6 +22,9 @@ from tests.simulator.operations import Operations
 pytestmark = [pytest.mark.e2e]
 
 
+FITS = "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= each.clientWidth)"
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
@@ -42,6 +45,11 @@ def of_history(lake: Lake) -> Iterator[tuple[str, str]]:
     said = "check low: 2 of 9 rows do not meet `count < 9`"
     append_ops(lake, "findings", [found | {"found_at": NOW, "detail": said}])
     overview = read_overview(lake, streams, NOW)
+    chain = [
+        replace(line, depth=n, reads=(streams[0].name,) * n)
+        for n, line in enumerate(overview.lines)
+    ]
+    overview = replace(overview, lines=tuple(chain))
     yield "all streams", overview_html(overview, lambda name: f"dags/stream_{name}")
     figures = read_stream(lake, streams[1], NOW, timedelta(days=2))
     yield "a stream", stream_html(figures)
@@ -65,7 +73,9 @@ def test_axe_finds_nothing_wrong_with_any_page_light_or_dark(lake, browser, axe)
     for name, html in (*of_history(lake), *of_a_lake_that_runs()):
         for scheme in ("light", "dark"):
             page = browser.new_page(color_scheme=scheme)
+            page.set_viewport_size({"width": 1_280, "height": 900})
             page.set_content(html)
+            assert page.evaluate(FITS), name
             if wrong := violations(page, axe):
                 found[name, scheme] = wrong
             page.close()

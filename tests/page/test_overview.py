@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
+from include import registry
 from include.fold.admission import micros_of
 from include.lake.ops import append_ops
 from include.lake.paths import Lake
+from include.observe import stream_line
 from include.observe.stream_line import days_of, read_overview
 from include.stream.record import BEGINNING_US
 from include.stream.stream_status import Span, TableStatus
@@ -103,6 +105,33 @@ def test_a_rewound_table_is_complete_until_where_its_record_ends(lake):
     (line,) = read_overview(lake, STREAMS[:1], NOW).lines
     assert line.until == earlier
     assert Counter(day.status for day in line.days) == {"right": 26, "incomplete": 4}
+
+
+def test_a_stream_is_below_those_that_it_reads_and_waits_for_them(lake, monkeypatch):
+    of = {"stream_000": ("stream_002",), "stream_001": ("stream_000",)}
+    for module in (registry, stream_line):
+        monkeypatch.setattr(module, "parents_of", lambda name: of.get(name, ()))
+    lines = read_overview(lake, STREAMS, NOW).lines
+    assert [(line.stream[-1], line.depth) for line in lines] == [
+        ("2", 0),
+        ("0", 1),
+        ("1", 2),
+        ("3", 0),
+    ]
+    assert [line.reads for line in lines[:2]] == [(), ("stream_002",)]
+
+
+@pytest.mark.parametrize("reason", [None, "upstream", "late rows"])
+def test_a_line_says_from_when_on_a_table_is_wrong_or_waits(lake, reason):
+    write_history(lake, STREAMS[:1], 3)
+    (line,) = read_overview(lake, STREAMS[:1], NOW).lines
+    us, said = micros_of(MIDNIGHT), {None: "right", "upstream": "waits from 2026-11-20 00:00"}
+    spans = (Span(BEGINNING_US, us, None), Span(us, us + 1, reason))
+    status = replace(line.status, table_status=TableStatus(us + 1, spans, None))
+    expected = said.get(reason, "wrong from 2026-11-20 00:00")
+    assert replace(line, status=status).verdict == expected
+    (day,) = days_of(status.table_status, MIDNIGHT, 1)
+    assert day.status == {None: "incomplete", "upstream": "waits", "late rows": "late"}[reason]
 
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
