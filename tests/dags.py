@@ -28,47 +28,6 @@ LATER = datetime(2026, 3, 1, 5, tzinfo=UTC)
 PARAMS = {"rebuild": False, "downstream": False}
 RUN_ID = "scheduled__2026-03-01T05:00:00+00:00"
 
-CHILD = '''"""Numbers each user's rows of {parent}."""
-
-from datetime import timedelta
-from typing import NamedTuple
-
-from include.fold.definition import flat_map_groups_with_state
-from include.settings import Stream
-
-
-class Emitted(NamedTuple):
-    user_id: str
-    event_time_us: int
-
-
-class Known(NamedTuple):
-    n: int
-
-
-class Numbered(NamedTuple):
-    user_id: str
-    n: int
-
-
-def number(user_id, events, state):
-    for _ in events:
-        known = Known(1 + (state.get.n if state.exists else 0))
-        state.update(known)
-        yield Numbered(user_id, known.n)
-
-
-STREAM = Stream(
-    source="of_{parent}",
-    schedule="0 0 1 1 *",
-    watermark_delay=timedelta(0),
-    fold=flat_map_groups_with_state(
-        number, key="user_id", event=Emitted, state=Known, output=Numbered, output_mode="append"
-    ),
-    comments={{"user_id": "The user", "n": "The number of the row"}},
-)
-'''
-
 
 def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
     with pytest.MonkeyPatch.context() as patch:

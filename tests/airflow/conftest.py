@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from include.airflow.environment import PLUGINS
-from include.connectors import StreamTable
 from include.lake.paths import Lake
 from include.registry import source_named
-from include.settings import Source
 from include.streams import sources
 from tests.airflow_runs import environment_of, migrate_database
-from tests.dags import CHILD, load_dags
-from tests.declared import look_in
+from tests.dags import load_dags
 
 HEARTBEAT_DELAY = timedelta(minutes=1)
 
@@ -30,17 +27,6 @@ def user_events_have_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     source = replace(source_named("user_events"), heartbeat_delay=HEARTBEAT_DELAY)
     others = [each for each in sources.SOURCES if each.name != source.name]
     monkeypatch.setattr(sources, "SOURCES", (source, *others))
-
-
-@pytest.fixture
-def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A stream of the table of user_sessions."""
-    look_in(monkeypatch, tmp_path)
-    (tmp_path / "numbered.py").write_text(CHILD.format(parent="user_sessions"))
-    connector = StreamTable("user_sessions")
-    source = Source(name="of_user_sessions", comment="Emitted", connector=connector)
-    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, source))
-    return "numbered"
 
 
 @pytest.fixture(scope="session")

@@ -40,9 +40,9 @@ def test_a_dag_that_starts_by_arrival_has_the_intervals_of_its_cron(dags):
     assert len(intervals(by_cron)) == 3
 
 
-def test_a_dag_starts_by_the_table_that_it_reads_or_by_arrival(child, lake):
-    stream, parent = stream_named(child), stream_named("user_sessions")
-    dag = load_dags(lake.root)[f"stream_{child}"]
+def test_a_dag_starts_by_the_table_that_it_reads_or_by_arrival(lake):
+    stream, parent = stream_named("session_streaks"), stream_named("user_sessions")
+    dag = load_dags(lake.root)["stream_session_streaks"]
     (table,) = dag.timetable.asset_condition.objects
     assert table == table_asset(parent, lake.root)
     by_both = schedule_of(replace(stream, on_arrival=timedelta(minutes=1)), lake.root)
@@ -50,7 +50,7 @@ def test_a_dag_starts_by_the_table_that_it_reads_or_by_arrival(child, lake):
     assert isinstance(by_both.asset_condition, AssetAny)
     assert [asset.name for asset in by_both.asset_condition.objects] == [
         parent.name,
-        f"arrival/{child}",
+        f"arrival/{stream.name}",
     ]
 
 

@@ -43,9 +43,9 @@ BY_EVENT = Asked(events=(SimpleNamespace(extra=None), SimpleNamespace(extra={"do
 class Publisher:
     """The task `publish`, as Airflow runs it."""
 
-    def __init__(self, lake) -> None:
+    def __init__(self, lake, stream: str = STREAM) -> None:
         self.lake = lake
-        self.task = load_dags(lake.root)[f"stream_{STREAM}"].get_task("publish")
+        self.task = load_dags(lake.root)[f"stream_{stream}"].get_task("publish")
 
     def run(self, dag_run_id: str, run_type: str = "scheduled", queued=0, asked=ASKED, **states):
         """The extra of the event, None where the task is skipped."""
@@ -118,10 +118,10 @@ def test_a_backfill_has_its_own_newest_restate_and_what_rebuilt_it(publisher):
     assert publisher.run("d1")["run_id"] == "live"
 
 
-@pytest.mark.usefixtures("child")
 @pytest.mark.parametrize("asked", [BY_PARAMETER, BY_EVENT])
-def test_a_run_that_goes_downstream_says_so_changed_or_not_when_its_own_table_is_right(lake, asked):
-    publisher = Publisher(lake)
+def test_a_run_that_goes_downstream_says_so_changed_or_not_when_its_own_table_is_right(
+    publisher, asked
+):
     told = {"complete_until": None, "downstream": True}
     assert publisher.run("d1", asked=asked, rebuild="skipped") == told
     assert publisher.run("d1", asked=asked, rebuild="failed") is None
@@ -131,16 +131,15 @@ def test_a_run_that_goes_downstream_says_so_changed_or_not_when_its_own_table_is
     assert (rebuilt["rebuilt_generation"], rebuilt["downstream"]) == (7, True)
 
 
-@pytest.mark.usefixtures("child")
-def test_the_last_run_of_a_backfill_goes_downstream(lake):
-    publisher = Publisher(lake)
+def test_the_last_run_of_a_backfill_goes_downstream(publisher):
     publisher.restated("r1", hours=0)
     of = RESTATED | {"rebuild": "skipped", "asked": BY_PARAMETER}
     assert "downstream" not in publisher.run("d1", queued=1, **of)
     assert publisher.run("d1", **of)["downstream"]
 
 
-def test_nobody_is_told_where_nobody_reads_the_table(publisher):
+def test_nobody_is_told_where_nobody_reads_the_table(lake):
+    publisher = Publisher(lake, "user_counts")
     assert publisher.run("d1", asked=BY_PARAMETER, rebuild="skipped") is None
 
 

@@ -12,15 +12,15 @@ from tests.e2e.make_run import ROOT
 STREAM = "user_counts"
 
 
-def project_of_one_stream(folder: Path, stream: str = STREAM) -> Path:
-    """In `folder`; no data waits for it."""
+def project_of_one_stream(folder: Path, *streams: str) -> Path:
+    """In `folder`, or with these streams; no data waits for it."""
     project = folder / "project"
     for name in ("include", "dags", "spark_jobs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, project / name, ignore=ignored)
     (project / ".jars").symlink_to(ROOT / ".jars")  # Dags name them when they are read
     for file in (project / "include" / "streams").iterdir():
-        if file.name not in ("__init__.py", "sources.py", "notify.py", f"{stream}.py"):
+        if file.stem not in ("__init__", "sources", "notify", *(streams or [STREAM])):
             file.unlink()
     return project
 

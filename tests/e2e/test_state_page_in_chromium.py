@@ -172,17 +172,17 @@ def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
 
 
 @pytest.mark.turn(2)
-def test_a_rebuild_is_triggered_and_approved_by_its_plan_in_airflow_s_own_pages(page, served):
+def test_a_deploy_is_approved_by_its_plan_as_a_table_in_airflow_s_own_pages(page, served):
     before = read_generations(served.lake, REBUILT).number
-    page.goto("/dags/state_admin")
+    page.goto("/dags/deploy")
     page.get_by_role("button", name="Trigger").first.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("combobox").fill(REBUILT)
+    dialog.get_by_role("combobox").first.fill(REBUILT)
     page.keyboard.press("Enter")
     dialog.get_by_test_id("trigger-dag-submit").click()
-    _read_until(page, "/required_actions", f"Rebuild {REBUILT}?")
-    page.get_by_role("link", name=f"Rebuild {REBUILT}?").first.click()
-    expect(page.get_by_role("listitem").filter(has_text="replaces all its table")).to_be_visible()
+    _read_until(page, "/required_actions", "Apply plan")
+    page.get_by_role("link", name="Apply plan").first.click()
+    expect(page.get_by_role("cell", name=REBUILT, exact=True)).to_be_visible()
     page.get_by_role("button", name="Approve").click()
     for _ in range(int(RESTATED / 1_000)):
         found = read_generations(served.lake, REBUILT)
