@@ -106,12 +106,17 @@ def a_backfill_goes_downstream():
     api.call("POST", "/api/v2/backfills", json=body)
     wait_for("right tables", lambda: has_rows(14, 2, 2) and are_right())
 
+def a_plan_mends_the_chain():
+    late("later", 8)
+    result["deployed"] = deploy("mend")
+    wait_for("right tables", lambda: has_rows(16, 2, 2) and are_right())
+
 with airflow(lake, any_free_port()) as (parts, api):
     start_background(parts, api)
     # One of the schedule may be due, and would take along what lands.
     wait_for("Dags", lambda: all(api.dag(f"stream_{name}") for name in names))
     wait_for("end of the first runs", lambda: runs_of(root) and is_idle())
-    scenes = (new_code_waits, a_parent_publishes, a_backfill_goes_downstream)
+    scenes = (new_code_waits, a_parent_publishes, a_backfill_goes_downstream, a_plan_mends_the_chain)
     for scene in scenes:
         scene()
     print("RESULT", json.dumps(result), flush=True)
@@ -150,8 +155,9 @@ def test_a_child_starts_when_its_parent_has_published_and_only_then(played):
     assert started == [None, 1, 1]
 
 
-def test_a_backfill_goes_downstream_and_each_stream_is_rebuilt_once(lake, played):
+def test_a_backfill_goes_downstream_then_a_plan_does_and_each_rebuilds_a_stream_once(lake, played):
     assert played["late"] == dict(zip(NAMES, (12, 2, 2), strict=True))
+    assert played["deployed"] == "success"
     rebuilt = read_ops(lake, "runs", {"job": "rebuild_stream"}).to_pylist()
     done = Counter(run["subject"] for run in rebuilt if run["outcome"] == "succeeded")
-    assert done == dict.fromkeys(NAMES, 1)
+    assert done == dict.fromkeys(NAMES, 2)

@@ -16,7 +16,7 @@ from tests.amend.rocksdb import unpacked_by
 from tests.amend.scan import files_with
 from tests.simulator.cascade import NAMES, SECOND_US, Cascade, Click, open_cascade
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(0)]  # minutes of batches
 
 SECRET = "0123456789abcdef" * 2
 
