@@ -88,7 +88,7 @@ def test_the_menu_leads_to_all_streams_with_the_figures_of_the_lake(page, served
     rows = page.frame_locator("iframe").locator("#streams tbody tr")
     expect(rows).to_have_count(len(all_streams()))
     for line in read_overview(served.lake, all_streams()).lines:
-        row = rows.filter(has_text=line.stream)
+        row = rows.filter(has=page.get_by_role("link", name=line.stream, exact=True))
         expect(row).to_contain_text(f"{line.until:%Y-%m-%d %H:%M}")
         expect(row).to_contain_text(f"{line.rows['in']:,}")
         (bar,) = row.locator(".bar").all()
