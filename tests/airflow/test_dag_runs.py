@@ -160,7 +160,7 @@ def test_a_backfill_of_what_is_not_complete_makes_its_run_red(airflow_environmen
     red = run_dag(airflow_environment, run_type="backfill", logical_date=LATER)
     # Not green for want of a failed task at the end: publish runs whatever has failed.
     failed = {"restate_interval": "failed", "the run": "failed"}
-    after_it = dict.fromkeys(("rebuild", "tune_rocksdb"), "upstream_failed")
+    after_it = dict.fromkeys(("rebuild", *MAINTENANCE), "upstream_failed")
     assert red == outcome(**failed, **after_it)
 
 
@@ -175,8 +175,8 @@ def test_a_rebuild_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     options = backfill | {"failing": ["rebuild"]}
     # The interval of the one that is queued is not complete yet: it would be refused.
     red = run_dag(airflow_environment, **options, queued=[LATER + HOUR])
-    failed = {"rebuild": "failed", "tune_rocksdb": "upstream_failed", "the run": "failed"}
-    assert red == outcome("restate_interval", **failed)
+    after_it = dict.fromkeys(MAINTENANCE, "upstream_failed") | {"the run": "failed"}
+    assert red == outcome("restate_interval", rebuild="failed", **after_it)
     waiting = run_dag(airflow_environment, **options, queued=[LATER - 2 * HOUR])
     assert waiting == outcome("restate_interval")
 
