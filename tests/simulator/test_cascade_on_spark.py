@@ -63,7 +63,7 @@ def _erase(chain: Cascade, spark: SparkSession) -> None:
     """No byte of the key's 32 is left; the table of c has the last four alone."""
     root, wanted, unpack = Path(chain.lake.root), [SECRET.encode()], unpacked_by(spark)
     key = erased_key("clicks", f"user={SECRET}")
-    assert "made anew, bronze and table: b, c" in plan_erasure(chain.lake, key).text()
+    assert {"b", "c"} <= {*plan_erasure(chain.lake, key).behind}
     kinds = {"/".join(name.split("/")[:2]) for name in files_with(root, wanted, unpack)}
     assert kinds >= {"bronze/clicks", "bronze/from_a", "bronze/from_b"} | {
         f"{part}/{name}" for part in ("tables", "checkpoints", "savepoints") for name in "ab"
