@@ -13,7 +13,7 @@ and `compact_state` start a JVM; `ingest` does above the source's `spark_bytes` 
 | `run_stream` | new bronze rows through the fold into `tables/<stream>` | it is a backfill, or there is nothing to do: nothing new in bronze, no rebuild to begin with, and the table is what was recorded of it |
 | `restate_interval` | computes the rows of the run's interval again, late rows included, and replaces them: `ops/runs`; downstream it looks whether to rebuild | it is no backfill; downstream, the input comes to the same rows |
 | `rebuild` | rebuilds the live state (late rows, other code), and all rows from the first instant on that is not right | it is no backfill with the parameter `rebuild`, more of its runs are queued, or the live state is right; `restate_interval` was |
-| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was |
+| `check_checkpoint` | measures the checkpoint, holds it and the run against the stream's limits, and the table against what is recorded of it: `ops/figures`, `ops/findings` | `run_stream` was; not reached behind a rebuild that failed |
 | `compact_state` | uploads snapshots of the state and deletes what no start needs, as a run of its own | the check saw nothing to gain |
 | `tune_rocksdb` | judges the change of a RocksDB setting that is on trial, or proposes one | `run_stream` was |
 | `publish` | an event of the stream's Asset: rows written, `complete_until`, state, open findings; or the interval, and what changed in it; and whether to go downstream | neither has changed the table, or it has failed |
