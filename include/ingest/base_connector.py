@@ -19,7 +19,7 @@ from include.text_table import counted
 
 
 class SourceConnector(Protocol):
-    """Where a source's rows come from, as first seen; ConnectorError where it cannot be read.
+    """The place that a source's rows come from, as first seen; ConnectorError where it cannot be read.
 
     Its settings (`include.connectors`) have `place`, `uri` and `check_paths`. Its splits have an `origin_id`,
     by which a source is known not to be landed files: without it the next run is refused.
