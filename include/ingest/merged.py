@@ -75,9 +75,9 @@ class Input:
             wanted &= pc.field("ingested_at") > instant_scalar(after_us)
         spans = [(from_us, until_us)] if from_us < until_us else []
         rows = rows_within(self.table, merged, names, OF_BRONZE, spans, wanted)
-        name = self.source.name
-        values: dict[str, Any] = {str(merged.watermark_per): name, "source_file": f"bronze/{name}"}
-        values |= {} if is_weighted else {WEIGHT: ONE}
+        own_name = self.source.name
+        values: dict[str, Any] = {str(merged.watermark_per): own_name}
+        values |= {"source_file": f"bronze/{own_name}"} | ({} if is_weighted else {WEIGHT: ONE})
         for name, value in values.items():
             column = pa.repeat(value, rows.num_rows)
             rows = rows.drop_columns({name} & {*rows.column_names}).append_column(name, column)
