@@ -1,4 +1,4 @@
-"""What the tests of the Dags share: the Dags of a lake, what its tasks do first, and its landing."""
+"""Helpers of the Dags' tests: the Dags of a lake, what its tasks do first, and its landing."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,14 +40,14 @@ def load_dags(lake: str, file: str = "dags/streams.py") -> dict:
 def before(
     dags, task_id: str, run_type: str = "scheduled", interval_end: datetime | None = LATER
 ) -> None:
-    """What happens before `task_id` of the Dag of user_counts would start its JVM."""
+    """Do what comes before `task_id` of the Dag of user_counts starts its JVM."""
     task = dags["stream_user_counts"].get_task(task_id)
     context = {"dag_run": dag_run(run_type, interval_end), "params": PARAMS}
     task._pre_execute_hook(context)
 
 
 def job_of(task, context: dict) -> Start:
-    """What there is to do for the task's job, with all of its arguments."""
+    """Return the start of the task's job, with all of its arguments."""
     with task._starting(context) as start:
         return start._replace(arguments=[*task.arguments, *start.arguments])
 
@@ -96,7 +96,7 @@ def bring_late_row(lake: Lake) -> None:
 
 
 def lived(lake: Lake) -> RecordEntry:
-    """What live had in its table before the late row came."""
+    """Return the entry of the record that live made before the late row came."""
     bring_late_row(lake)
     settle(lake, LATER)
     bronze_id = str(DeltaTable(lake.bronze("user_events")).metadata().id)

@@ -85,7 +85,7 @@ def test_an_orphan_that_heeds_no_sigterm_is_ended_too():
 
 @pytest.fixture
 def parts(tmp_path, monkeypatch) -> Parts:
-    """Whose `airflow` says which part it is, and fails."""
+    """The parts of an Airflow whose command says which part it is, and fails."""
     airflow = tmp_path / "python"
     airflow.write_text('#!/bin/sh\necho "I am $3, umask $(umask)"; exit 1\n')
     airflow.chmod(0o755)

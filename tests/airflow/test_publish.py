@@ -29,7 +29,7 @@ RESTATED = {"run_type": "backfill", "restate_interval": "success"}
 
 
 class Asked(NamedTuple):
-    """What a Dag run was started with."""
+    """The parameters of a Dag run, and the events that it has consumed."""
 
     params: dict[str, bool] = PARAMS
     events: tuple[SimpleNamespace, ...] = ()
