@@ -151,7 +151,7 @@ def drain_stream(
     replace_checkpoint(opened)
     opened.refuse_other_checkpoint()
     if opened.row is not None:
-        refuse_cut_off(lake, opened.generations, stream.source)
+        refuse_cut_off(lake, opened.generations, opened.bronze)
     if is_approval_needed():
         refuse_unapproved(opened, is_run=True)
     refuse_new_code(known, stream, opened.identity.code)
@@ -245,7 +245,7 @@ def refuse_unreadable_events(opened: OpenStream) -> None:
 
 def stay_in_log(opened: OpenStream) -> None:
     """Write a row to read before bronze's log is cut, or after a run that was cut off."""
-    needed = needed_commit(opened.lake, opened.generations, opened.source)
+    needed = needed_commit(opened.lake, opened.generations, opened.bronze)
     # Spark makes up for a lost batch without data once there is data: timeouts that are due wait for it.
     is_cut_off = opened.row is not None and not is_complete(opened.lake, opened.checkpoint)
     if is_cut_off or (needed is not None and needed.is_growing_old):

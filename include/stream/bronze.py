@@ -29,11 +29,12 @@ from include.lake.delta_log import (
     read_actions,
     unbroken,
 )
-from include.lake.errors import LakeError
+from include.lake.errors import LakeError, subject_of
 from include.lake.generations import Generations, is_rebuilt, read_generations
 from include.lake.multiset import WEIGHT, has_weights
 from include.lake.ops import Finding
 from include.lake.paths import Lake, files_of
+from include.lake.table import Table
 from include.registry import stream_names, streams_of
 from include.stream.checkpoint import BronzePosition, newest_begun, newest_committed, read_position
 
@@ -356,32 +357,31 @@ class Needed:
         return age is not None and age > self.retained * LOG_SHARE
 
 
-def needed_commit(lake: Lake, generations: Generations, source: str) -> Needed | None:
+def needed_commit(lake: Lake, generations: Generations, bronze: Table | None) -> Needed | None:
     """The version that the next run reads first; None when that is still to come, or all of bronze."""
-    bronze = lake.bronze(source)
     start = _start(lake, generations)
-    if start is None or not lake.is_delta_table(bronze):
+    if start is None or bronze is None:
         return None
-    (first, is_snapshot), table = start, open_table(bronze)
-    if first.table_id != str(table.metadata().id) or first.version > table.version():
+    (first, is_snapshot), known = start, bronze.delta.metadata()
+    if first.table_id != str(known.id) or first.version > bronze.version:
         return None
-    commit = read_actions(lake, bronze, first.version)
+    commit = read_actions(lake, bronze.path, first.version)
     made = None if commit is None else made_at(commit)
-    is_gone = _is_unreadable(bronze, first.version) if is_snapshot else made is None
-    retained = retention(table.metadata().configuration, LOG_RETENTION)
+    is_gone = _is_unreadable(bronze.path, first.version) if is_snapshot else made is None
+    retained = retention(known.configuration, LOG_RETENTION)
     return Needed(first.version, is_gone, made, retained=retained)
 
 
-def refuse_cut_off(lake: Lake, generations: Generations, source: str) -> None:
+def refuse_cut_off(lake: Lake, generations: Generations, bronze: Table | None) -> None:
     """Raise LakeError when bronze's log no longer has what the next run reads first."""
-    stream, needed = generations.stream, needed_commit(lake, generations, source)
-    if needed is not None and needed.is_gone:
+    stream, needed = generations.stream, needed_commit(lake, generations, bronze)
+    if bronze is not None and needed is not None and needed.is_gone:
         raise LakeError(
-            f"{stream} would go on with version {needed.version} of {lake.bronze(source)}, but the "
+            f"{stream} would go on with version {needed.version} of {bronze.path}, but the "
             "clean-up of the table's log has taken that away. Put an older copy of the log's files "
             "back, or rebuild the state from bronze, which has all its rows",
             code="cleaned_up_version",
-            subject=f"bronze/{source}",
+            subject=subject_of(bronze.path),
             command=f"./stateful rebuild {stream} --apply",
         )
 

@@ -333,8 +333,7 @@ def _behind(lake: Lake, planned: PlannedStream, above: Sequence[PlannedStream]) 
 
 def _at_most(lake: Lake, planned: PlannedStream) -> PlannedStream:
     """Bound what a stream reads whose parents are mended first: all its bronze."""
-    bronze = lake.bronze(stream_named(planned.stream).source)
-    rows = count_events(lake, bronze, open_table(bronze).version())
+    rows = count_events(open_table(lake.bronze(stream_named(planned.stream).source)))
     seconds = seconds_for(lake, planned.stream, rows)
     return replace(planned, start=None, rows=rows, is_at_most=True, seconds=seconds)
 

@@ -20,7 +20,7 @@ from include.lake.errors import LakeError, how_to_mend
 from include.lake.generations import GenerationRow, Generations, is_rebuilt, read_generations
 from include.lake.ops import runs_of
 from include.lake.paths import Lake
-from include.lake.table import of_other_times, record_of
+from include.lake.table import Table, of_other_times, record_of
 from include.settings import MIB, Stream
 from include.stream.bronze import needed_commit
 from include.stream.checkpoint import (
@@ -31,7 +31,7 @@ from include.stream.checkpoint import (
     read_position,
 )
 from include.stream.manifest import StreamIdentity
-from include.stream.record import RecordEntry, StreamRecord, recorded, rows_unread
+from include.stream.record import RecordEntry, StreamRecord, count_events, recorded, totals_of
 from include.stream.stream_identity import identity_of
 from include.stream_definition import load_definition
 
@@ -95,6 +95,17 @@ class OpenStream:
         return identity_of(self.lake, self.stream, self.generations)
 
     @cached_property
+    def bronze(self) -> Table | None:
+        """Bronze that it reads, as of one reading; None: not there yet. LakeError when it cannot be read."""
+        path = self.lake.bronze(self.source if self.row is None else self.row["source"])
+        return Table.read(self.lake, path) if self.lake.is_delta_table(path) else None
+
+    def rows_unread(self) -> int:
+        """Count bronze's events that no batch of the stream has read yet."""
+        in_bronze = 0 if self.bronze is None else count_events(self.bronze.delta)
+        return in_bronze - int(totals_of(self.record, self.row)["total_in"])
+
+    @cached_property
     def amendments(self) -> Amendments:
         """The amendments of its source, with the ingest log."""
         return amendments_of(self.lake, self.source)
@@ -139,9 +150,9 @@ class OpenStream:
         if begun is None:
             return
         position = read_position(lake, f"{self.checkpoint}/offsets/{begun}")
-        bronze, read = lake.bronze(self.row["source"]), position.version - 1
-        newest = _newest_version(lake, bronze, position.table_id)
+        read, newest = position.version - 1, _newest_version(self, position.table_id)
         if newest is None or newest < read:
+            bronze = lake.bronze(self.row["source"])
             raise self._of_other_times(f"{bronze} lacks version {read}, which was read")
 
     def _of_other_times(self, reason: str) -> LakeError:
@@ -210,8 +221,7 @@ def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: RecordEntry)
     """True if bronze is another table, is shorter, or has another commit at the version that was read."""
     if own.bronze_id is None or opened.row is None:
         return False
-    bronze = opened.lake.bronze(opened.row["source"])
-    newest = _newest_version(opened.lake, bronze, own.bronze_id)
+    newest = _newest_version(opened, own.bronze_id)
     if newest is None:
         return True
     read = [
@@ -220,15 +230,15 @@ def _is_other_bronze(opened: OpenStream, record: StreamRecord, own: RecordEntry)
         if entry.bronze_id == own.bronze_id and entry.read_version is not None
     ]
     version, commit = max(read, default=(0, None))
-    found = commit_hash(opened.lake, bronze, version)
+    found = commit_hash(opened.lake, opened.lake.bronze(opened.row["source"]), version)
     # The clean-up of bronze's log may have taken the commit.
     return newest < version or (None not in (found, commit) and found != commit)
 
 
-def _newest_version(lake: Lake, path: str, table_id: str | None) -> int | None:
-    """The newest version of the table with this id; None for another; LakeError when it cannot be read."""
-    table = open_table(path) if lake.is_delta_table(path) else None
-    return None if table is None or str(table.metadata().id) != table_id else int(table.version())
+def _newest_version(opened: OpenStream, table_id: str | None) -> int | None:
+    """The newest version of bronze, if it has this id; LakeError when it cannot be read."""
+    bronze = opened.bronze
+    return None if bronze is None or str(bronze.delta.metadata().id) != table_id else bronze.version
 
 
 # The jobs that commit batches of a stream.
@@ -237,10 +247,10 @@ DRAINING_JOBS = ("run_stream", "compact_state")
 
 def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     """True if a run of `stream` would find something to do, or when in doubt."""
-    if not lake.is_delta_table(lake.bronze(stream.source)):
-        return False
     opened = open_stream(lake, stream)
     try:
+        if opened.bronze is None:
+            return False
         opened.refuse_run()
         opened.refuse_other_checkpoint()
     except LakeError:
@@ -263,14 +273,15 @@ def _is_cut_off(opened: OpenStream, begun: int | None) -> bool:
 
 def _is_behind(opened: OpenStream, begun: int | None) -> bool:
     """True if bronze has rows that the stream has not read, or the log may lose what it reads next."""
-    lake, bronze = opened.lake, opened.lake.bronze(opened.source)
-    first = 0
+    lake, bronze, first = opened.lake, opened.bronze, 0
+    if bronze is None:
+        return False
     if begun is not None:
         first = read_position(lake, f"{opened.checkpoint}/offsets/{begun}").version
-    versions = range(first, open_table(bronze).version() + 1)
-    if any(_has_data(lake, bronze, version) for version in versions):
+    versions = range(first, bronze.version + 1)
+    if any(_has_data(lake, bronze.path, version) for version in versions):
         return True
-    needed = needed_commit(lake, opened.generations, opened.source)
+    needed = needed_commit(lake, opened.generations, bronze)
     return needed is not None and (needed.is_gone or needed.is_growing_old)
 
 
@@ -303,9 +314,8 @@ def is_small(opened: OpenStream) -> bool:
     By the rows that wait, and by an update table's size: a MERGE of delta-rs reads all of it.
     """
     size = _table_bytes(opened)  # also of an append table: it raises when the log cannot be read
-    waiting = rows_unread(opened.lake, opened.record, opened.row, opened.source)
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
-    return waiting <= FETCHED_ROWS and is_light
+    return opened.rows_unread() <= FETCHED_ROWS and is_light
 
 
 def _table_bytes(opened: OpenStream) -> int:

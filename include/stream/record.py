@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from include.fold.admission import US_PER_MS, micros_of
-from include.lake.delta_log import commit_hash, open_rows_of, open_table
+from include.lake.delta_log import commit_hash, open_rows_of
 from include.lake.errors import RowCountError, SettingsError
 from include.lake.generations import ROW, GenerationRow, Generations, is_rebuilt
 from include.lake.paths import Lake, files_of
@@ -326,7 +327,7 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
     if own is None or own.read_version is None or record.batch_of(row["generation"]) is None:
         return
     version, bronze = own.read_version, lake.bronze(row["source"])
-    in_bronze = count_events(lake, bronze, version)
+    in_bronze = count_events(open_rows_of(lake, bronze, version))
     totals = totals_of(record, row)
     done = {name: totals[name] for name in TOTALS if name != "total_in"}
     if not in_bronze == totals["total_in"] == sum(done.values()):
@@ -340,19 +341,8 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
         )
 
 
-def rows_unread(lake: Lake, record: StreamRecord, row: GenerationRow | None, source: str) -> int:
-    """The number of bronze's events that no batch of the stream has read yet."""
-    path = lake.bronze(source)
-    read = totals_of(record, row)["total_in"]
-    return int(count_events(lake, path, open_table(path).version()) - read)
-
-
-def count_events(lake: Lake, bronze: str, version: int) -> int:
-    """The number of rows in a version of bronze without heartbeats, which alone have no source file.
-
-    Raises LakeError when the log's clean-up has taken the version away.
-    """
-    table = open_rows_of(lake, bronze, version)
+def count_events(table: DeltaTable) -> int:
+    """The number of rows in bronze, as it is open, without heartbeats, which alone have no source file."""
     files = pa.table(table.get_add_actions(flatten=True))
     if not files.num_rows:
         return 0
@@ -360,6 +350,6 @@ def count_events(lake: Lake, bronze: str, version: int) -> int:
     if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
         # Delta has no statistics past a table's 32nd column, nor of files that others rewrote
         # without them: count the rows.
-        rows = table.to_pyarrow_dataset(filesystem=files_of(bronze))
+        rows = table.to_pyarrow_dataset(filesystem=files_of(str(table.table_uri)))
         return int(rows.count_rows(filter=~pc.field("is_heartbeat")))
     return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

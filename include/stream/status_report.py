@@ -11,9 +11,7 @@ from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
 from include.settings import Stream
 from include.stream.manifest import mapped_savepoint, until_of
-from include.stream.open_stream import OpenStream
 from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
-from include.stream.record import rows_unread
 from include.stream.stream_identity import CALLED, what_changed
 from include.stream.stream_status import (
     ReadLate,
@@ -88,7 +86,8 @@ def next_command(
         mend = how_to_mend(f"bronze/{opened.source}")
         return NextCommand(mend.command, why=status.bronze_changed)
     if _needs_run(status, changed, read_late):
-        return NextCommand(f"./stateful stream {name}", _rows_unread(opened))
+        unread = None if opened.bronze is None else opened.rows_unread()
+        return NextCommand(f"./stateful stream {name}", unread)
     if status.is_right and status.live_is_right and not changed:
         return None
     if status.upstream is not None:  # first: a table made of it would be made twice
@@ -126,12 +125,6 @@ def _needs_run(status: StreamStatus, changed: Sequence[str], read_late: ReadLate
     except StatefulError:
         return False
     return True
-
-
-def _rows_unread(opened: OpenStream) -> int | None:
-    if not opened.lake.is_delta_table(opened.lake.bronze(opened.source)):
-        return None
-    return rows_unread(opened.lake, opened.record, opened.row, opened.source)
 
 
 def _planned_rebuild(

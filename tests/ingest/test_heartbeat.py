@@ -25,6 +25,7 @@ from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Counts
 from include.ingest.source_connector import waiting
 from include.ingest.watermark import SourceWatermark
+from include.lake.delta_log import open_table
 from include.lake.ops import Finding, read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
@@ -60,7 +61,7 @@ def test_a_silent_source_gets_a_heartbeat_that_raises_the_watermark(lake: Lake, 
     }
     assert watermark_of(lake) == SourceWatermark(micros_of(end - HEARTBEAT_DELAY), row.ingested_at)
     assert row.ingested_at > max(event.ingested_at for event in events)
-    assert count_events(lake, lake.bronze("signals"), version(lake)) == 2
+    assert count_events(open_table(lake.bronze("signals"))) == 2
 
 
 def test_the_job_takes_the_interval_of_its_dag_run_and_counts_no_heartbeat(

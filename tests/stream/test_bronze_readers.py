@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from include.lake.generations import read_generations
 from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.bronze import (
@@ -21,7 +20,7 @@ from include.stream.bronze import (
     retention,
     why_not_vacuum,
 )
-from include.stream.open_stream import has_waiting_rows
+from include.stream.open_stream import has_waiting_rows, open_stream
 from tests.refused import refused
 from tests.stream.bronze_lake import (
     SOURCE,
@@ -170,7 +169,8 @@ def made_days_ago(lake: Lake, version: int, number: float) -> None:
 
 
 def needed_version(lake: Lake) -> int | None:
-    needed = needed_commit(lake, read_generations(lake, STREAM.name), SOURCE)
+    opened = open_stream(lake, STREAM)
+    needed = needed_commit(lake, opened.generations, opened.bronze)
     return None if needed is None else needed.version
 
 
@@ -207,12 +207,12 @@ def lose(lake: Lake, *versions: int) -> None:
 
 
 def check_cut_off(lake: Lake, is_cut_off: bool) -> None:
-    generations = read_generations(lake, STREAM.name)
+    opened = open_stream(lake, STREAM)
     if not is_cut_off:
-        refuse_cut_off(lake, generations, SOURCE)
+        refuse_cut_off(lake, opened.generations, opened.bronze)
         return
     with refused("cleaned_up_version", command=f"./stateful rebuild {STREAM.name} --apply"):
-        refuse_cut_off(lake, generations, SOURCE)
+        refuse_cut_off(lake, opened.generations, opened.bronze)
     assert has_waiting_rows(lake, STREAM)
 
 
