@@ -61,7 +61,7 @@ from include.settings import Source, Stream
 from include.spark.submit import run_job, say
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
-from include.stream.restate_plan import has_nothing_to_change, plan_backfill, plan_restate
+from include.stream.restate_plan import has_nothing_to_change, plan_restate
 from include.stream.status_report import status_of, status_of_each
 from include.text_table import printable
 
@@ -258,15 +258,6 @@ def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption
     return 0
 
 
-@command("plan-backfill", "plan-backfill device_signals 2026-11-20 2026-11-21", STATE)
-def show_backfill(
-    stream: StreamArgument, start: FromArgument, until: UntilArgument, lake: LakeOption
-) -> int:
-    """Show what each run of a backfill would do."""
-    say(plan_backfill(open_stream(lake, stream), start, until).text())
-    return 0
-
-
 @command("restate", "restate device_signals 2026-11-20 2026-11-21", STATE)
 def restate(
     stream: StreamArgument,
@@ -274,13 +265,16 @@ def restate(
     until: UntilArgument,
     lake: LakeOption,
     is_downstream: DownstreamOption = False,
+    is_dry_run: DryRunOption = False,
 ) -> int:
     """Restate an interval of a stream from bronze, late rows included."""
     say(plan_restate(open_stream(lake, stream), start, until).text())
     if is_downstream:
         say(run_local.downstream_plan(lake, stream))
-        if has_nothing_to_change(lake, stream, start, until):
-            return run_local.mend_downstream(lake, stream)
+    if is_dry_run:
+        return DONE
+    if is_downstream and has_nothing_to_change(lake, stream, start, until):
+        return run_local.mend_downstream(lake, stream)
     interval = ["--from", start.isoformat(), "--until", until.isoformat()]
     code = _run("restate_interval", lake, stream, args=interval)
     return code if code or not is_downstream else run_local.mend_downstream(lake, stream)

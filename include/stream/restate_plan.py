@@ -1,4 +1,4 @@
-"""Plans of restatements, of one interval or of each in a backfill, and `Replay`, the base of all plans
+"""The plan of a restatement, which runs of a backfill carry one out, and `Replay`, the base of all plans
 that replay bronze.
 
 A plan is made from the lake alone, without a JVM; a job makes its own under the stream's lease.
@@ -7,12 +7,12 @@ A plan is made from the lake alone, without a JVM; a job makes its own under the
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from datetime import UTC, datetime
+from itertools import pairwise
 from statistics import median
 from typing import ClassVar, Literal
 
-from croniter import croniter, croniter_range
+from croniter import croniter
 from deltalake.exceptions import DeltaError
 
 from include.fold.admission import US_PER_MS, instant_of, micros_of
@@ -34,7 +34,7 @@ from include.stream.open_stream import OpenStream
 from include.stream.record import RecordEntry, StreamRecord
 from include.stream.stream_status import judged, state_between, stream_status
 from include.stream_definition import load_definition
-from include.text_table import counted, text_table
+from include.text_table import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,8 @@ class Replay:
         return replace(self.opened.record, row=self.row, **dead_letters).with_entry(entry)
 
 
-def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
-    """Estimate the seconds of replays of so many rows each by recorded ones; None without any."""
+def seconds_for(lake: Lake, stream: str, rows: int) -> float | None:
+    """Estimate the seconds of a replay of so many rows by recorded ones; None without any."""
     recorded = [
         (row["rows_in"], (row["ended_at"] - row["started_at"]).total_seconds())
         for row in replaced_by(lake, stream)
@@ -109,38 +109,19 @@ def seconds_for(lake: Lake, stream: str, *rows: int) -> float | None:
         return None
     typical = float(median(seconds for _, seconds in recorded))
     rate = max(read / seconds for read, seconds in recorded)
-    return sum(max(typical, count / rate) if rate else typical for count in rows)
-
-
-COLUMNS = ("from (UTC)", "until", "now", "rows to read")
-SHOWN = 40
-MOST_RUNS = 60_000  # a year of them, ten minutes each
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """The planned restatement of one interval, which begins where the one before it ends."""
-
-    start: datetime
-    until: datetime
-    rows_to_read: int
-    now: str  # "right", or why the table is not right there
-
-    def cells(self) -> list[str]:
-        """Return the run for a terminal."""
-        return [f"{self.start:%F %R}", f"{self.until:%F %R}", self.now, f"{self.rows_to_read:,}"]
+    return max(typical, rows / rate) if rate else typical
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestatePlan(Replay):
-    """The plan of restatements of intervals, each from the end of the one before."""
+    """The plan of the restatement of an interval."""
 
     kind = "restate"
-    runs: Sequence[PlannedRun]
-    estimated_seconds: float | None  # of all runs; None: no replay of the stream is recorded
-    complete: datetime  # the stream is complete before this instant
-    incomplete: int  # intervals refused because they end later
-    early: int  # intervals refused because the initial state stands for them
+    start: datetime
+    until: datetime
+    rows_to_read: int
+    now: str  # "right", or why the table is not right there
+    estimated_seconds: float | None  # None: no replay of the stream is recorded
 
     @property
     def row(self) -> GenerationRow:
@@ -148,54 +129,24 @@ class RestatePlan(Replay):
 
     @property
     def from_us(self) -> int:
-        return micros_of(self.runs[0].start)
+        return micros_of(self.start)
 
     def text(self) -> str:
-        """Return the plan for a terminal."""
-        runs, seconds = self.runs, self.estimated_seconds
-        took = "nothing is recorded yet to estimate the time by"
-        if seconds is not None:
-            took = f"in about {timedelta(seconds=round(seconds))}"
-        rows = counted(sum(run.rows_to_read for run in runs), "row")
-        lines = [
-            f"restate {self.opened.name}: {counted(len(runs), 'interval')}, from which {rows} of bronze "
-            f"(version {self.bronze.version}) are replayed, from {self.starting.text()} on; {took}",
-            *text_table(COLUMNS, [run.cells() for run in runs[:SHOWN]]),
+        """Return the plan for a terminal, as a list in Markdown."""
+        parts = [
+            f"restate {self.opened.name} from {self.start:%F %R} until {self.until:%F %R} UTC; now: {self.now}",
+            f"replays {counted(self.rows_to_read, 'row')} of bronze (version {self.bronze.version}) "
+            f"from {self.starting.text()}",
         ]
-        if len(runs) > SHOWN:
-            lines.append(f"  ... and {len(runs) - SHOWN:,} more")
-        if self.early or self.incomplete:
-            lines.append(
-                f"and {self.early:,} that the initial state stands for, and {self.incomplete:,} that are "
-                f"not complete (the stream is complete until {self.complete:%Y-%m-%d %H:%M:%S} UTC): "
-                "refused"
-            )
-        return "\n".join(lines)
+        if self.estimated_seconds is not None:
+            parts.append(f"takes about {self.estimated_seconds:.0f} s")
+        return "\n- ".join(parts)
 
 
 def plan_restate(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
     """Plan the restatement of `[start, until)`; SettingsError when it cannot be restated."""
-    _refuse_empty(start, until)
-    return _planned(opened, [(start, until)])
-
-
-def plan_backfill(opened: OpenStream, start: datetime, until: datetime) -> RestatePlan:
-    """Plan the restatements of the schedule's intervals that begin in `[start, until)`."""
-    _refuse_empty(start, until)
-    schedule = opened.declared.schedule
-    intervals = schedule_intervals(schedule, start, until)
-    if not intervals:
-        said = f"no interval of the schedule {schedule!r} begins from {start} until {until}"
-        raise wrong_argument("FROM", said)
-    return _planned(opened, intervals)
-
-
-def _refuse_empty(start: datetime, until: datetime) -> None:
     if start >= until:
         raise wrong_argument("UNTIL", f"UNTIL must be after FROM, and {until} is not after {start}")
-
-
-def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]]) -> RestatePlan:
     lake, identity, name = opened.lake, opened.identity, opened.name
     opened.refuse_run()
     if identity.output_mode == "update":
@@ -206,46 +157,37 @@ def _planned(opened: OpenStream, intervals: Sequence[tuple[datetime, datetime]])
             subject=name,
             command=f"./stateful rebuild {name} --apply",
         )
-    complete = check_complete(lake, opened.declared, intervals[0][1])
+    check_complete(lake, opened.declared, until)
     opened.trusted()
-    closed = [interval for interval in intervals if interval[1] <= complete]
-    since_us = identity.since_us
-    open_ = [i for i in closed if since_us is None or micros_of(i[1]) > since_us]
-    if not open_:
+    from_us, until_us, since_us = micros_of(start), micros_of(until), identity.since_us
+    if since_us is not None and until_us <= since_us:
         raise SettingsError(
-            f"the initial state of {name} stands for all before {instant_of(since_us or 0)}",
+            f"the initial state of {name} stands for all before {instant_of(since_us)}",
             code="before_initial_state",
             subject=name,
         )
-    edges_us = [micros_of(edge) for edge in (open_[0][0], *(until for _, until in open_))]
-    bronze = newest_bronze(lake, opened.source)
-    known = savepoints_of(lake, name)
-    starting = choose_starting_savepoint(known, identity, bronze, at_most_us=edges_us[0])
-    events = count_before(bronze, identity.time_column, since_us, cutoffs_us=edges_us)
-    rows = [after - before for before, after in pairwise([starting.events, *events[1:]])]
-    table_status = judged(opened, identity)
-    runs = [
-        PlannedRun(*edges, count, state_between(table_status, *map(micros_of, edges)))
-        for edges, count in zip(open_, rows, strict=True)
-    ]
+    bronze, known = newest_bronze(lake, opened.source), savepoints_of(lake, name)
+    starting = choose_starting_savepoint(known, identity, bronze, at_most_us=from_us)
+    (events,) = count_before(bronze, identity.time_column, since_us, cutoffs_us=[until_us])
+    rows = events - starting.events
     return RestatePlan(
         opened=opened,
         bronze=bronze,
         starting=starting,
-        until_us=edges_us[-1],
-        runs=runs,
-        estimated_seconds=seconds_for(lake, name, *rows),
-        complete=complete,
-        incomplete=len(intervals) - len(closed),
-        early=len(closed) - len(open_),
+        until_us=until_us,
+        start=start,
+        until=until,
+        rows_to_read=rows,
+        now=state_between(judged(opened, identity), from_us, until_us),
+        estimated_seconds=seconds_for(lake, name, rows),
     )
 
 
-def check_complete(lake: Lake, stream: Stream, until: datetime) -> datetime:
-    """Return the instant until which the stream is complete; SettingsError when that is before `until`."""
+def check_complete(lake: Lake, stream: Stream, until: datetime) -> None:
+    """Raise SettingsError unless the stream is complete until then."""
     complete = complete_until(lake, stream.name)
     if complete is not None and until <= complete:
-        return complete
+        return
     raise SettingsError(
         f"{stream.name} is not complete until {until:%Y-%m-%d %H:%M:%S} UTC: run it once an event "
         f"after {until + stream.watermark_delay:%Y-%m-%d %H:%M:%S} UTC is in bronze",
@@ -253,29 +195,6 @@ def check_complete(lake: Lake, stream: Stream, until: datetime) -> datetime:
         subject=stream.name,
         command=f"./stateful stream {stream.name}",
     )
-
-
-def schedule_intervals(
-    schedule: str, start: datetime, until: datetime
-) -> list[tuple[datetime, datetime]]:
-    """The data intervals, between two ticks of the cron expression, that begin in `[start, until)`.
-
-    SettingsError above MOST_RUNS of them: a mistyped year would be counted for hours.
-    """
-    try:
-        found = islice(croniter_range(start, until, schedule), MOST_RUNS + 1)
-        begun = [tick for tick in found if tick < until]
-        ticks = [*begun, next_tick(schedule, begun[-1])] if begun else []
-    except (OverflowError, ValueError) as error:  # it looks at the years before and after, too
-        said = f"no schedule goes from {start} until {until}"
-        raise wrong_argument("FROM", said) from error
-    if len(begun) > MOST_RUNS:
-        raise SettingsError(
-            f"more than {MOST_RUNS:,} intervals begin from {start} until {until}: give a shorter time",
-            code="too_much",
-            subject="UNTIL",
-        )
-    return list(pairwise(ticks))
 
 
 def next_tick(schedule: str, start: datetime) -> datetime:

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.fold.admission import parse_instant
 from include.stream import restate_plan
-from include.stream.restate_plan import schedule_intervals
+from include.stream.restate_plan import next_tick
 from include.streams import user_counts
 from spark_jobs.restate_interval import parse_args
 from tests.dags import PARAMS, dag_run, job_of, load_dags, settle
@@ -31,7 +31,7 @@ RETAINED = {
 def test_it_restates_from_its_logical_date_to_the_next_tick(retained, lake, monkeypatch):
     schedule, start, end = RETAINED[retained]
     monkeypatch.setattr(user_counts, "STREAM", replace(user_counts.STREAM, schedule=schedule))
-    ((_, until),) = schedule_intervals(schedule, DAY, DAY + HOUR)
+    until = next_tick(schedule, DAY)
     task = load_dags(lake.root)["stream_user_counts"].get_task("restate_interval")
     interval = {"logical_date": DAY, "data_interval_start": start, "data_interval_end": end}
     context = {"dag_run": dag_run("backfill", **interval), "params": PARAMS}

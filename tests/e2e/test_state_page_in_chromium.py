@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, NamedTuple
@@ -17,9 +17,8 @@ from include.lake.paths import Lake
 from include.observe.stream_line import read_overview
 from include.page.stream_figures import newest_keys
 from include.registry import all_streams, stream_named
-from include.settings import Stream
 from include.stream.open_stream import open_stream
-from include.stream.restate_plan import PlannedRun, plan_backfill
+from include.stream.restate_plan import plan_restate
 from include.stream.stream_status import stream_status
 from tests.e2e.backfill_dialog import BackfillDialog
 from tests.e2e.chromium import choose_theme, chromium, logged_in
@@ -150,14 +149,14 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
     dialog.expect_to_say(f"{ceil((last - first) / HOUR)} runs will be triggered.")
     before = stream_status(served.lake, stream).table_status.wrong
     start = instant_of(before[0].from_us).replace(minute=0, second=0, microsecond=0)
-    (planned,) = _plan(served.lake, stream, start)
+    planned = plan_restate(open_stream(served.lake, stream), start, start + HOUR)
     assert planned.now != "right"
     dialog.fill(start, start)
     dialog.expect_to_say("1 run will be triggered.")
     dialog.run()
     done = _wait_until_restated(page, served.lake, BY_DIALOG)
     assert (done["start"], done["rows_in"]) == (start, planned.rows_to_read)
-    (again,) = _plan(served.lake, stream, start)
+    again = plan_restate(open_stream(served.lake, stream), start, start + HOUR)
     assert again.now == "right"
     dialog = BackfillDialog(page, f"stream_{BY_DIALOG}")
     dialog.fill(start, start)
@@ -165,10 +164,6 @@ def test_airflow_s_own_dialog_makes_the_backfill_that_the_finding_says_to_enter(
         "No runs matching selected criteria."
     )  # by Missing Runs, as it is at first
     dialog.expect_nothing_to_run()
-
-
-def _plan(lake: Lake, stream: Stream, start: datetime) -> Sequence[PlannedRun]:
-    return plan_backfill(open_stream(lake, stream), start, start + HOUR).runs
 
 
 @pytest.mark.turn(2)

@@ -12,7 +12,7 @@ from include.lake.generations import complete_until
 from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
-from include.stream.restate_plan import plan_backfill, plan_restate, why_not_rebuild
+from include.stream.restate_plan import plan_restate, why_not_rebuild
 from include.stream.stream_status import stream_status
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
@@ -75,7 +75,6 @@ def test_while_a_clock_is_repaired_plans_are_refused_as_their_jobs_are(world: Wo
         lambda: plan_rebuild(open_stream(lake, stream), options),
         lambda: restate(world.engine, lake, stream, *interval),
         lambda: plan_restate(open_stream(lake, stream), *interval),
-        lambda: plan_backfill(open_stream(lake, stream), *interval),
     ):
         with refused_until("set-watermark sent"):
             refused()

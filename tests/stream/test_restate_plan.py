@@ -1,6 +1,5 @@
-"""The plan of a backfill's Dag runs, against counts in plain Python; and which of them rebuilds."""
+"""The plan of a restatement, against counts in plain Python; and the runs of a backfill near another."""
 
-import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +17,7 @@ from include.stream.bronze import newest_bronze
 from include.stream.manifest import StreamIdentity
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.record import StreamRecord
-from include.stream.restate_plan import NEAR, near_dates, plan_backfill, schedule_intervals
+from include.stream.restate_plan import NEAR, RestatePlan, near_dates, plan_restate
 from include.streams.user_counts import FOLD, UserEvent
 from tests.bronze import append_commit, of_ours, stamp
 from tests.refused import refused
@@ -34,57 +33,31 @@ IDENTITY = replace(entries.IDENTITY, delay_us=STREAM.watermark_delay // MICROSEC
 EVENTS = [START + n * HOUR + extra * MICROSECOND for n in range(6) for extra in (-1, 0, 1)]
 EMITTED = [instant for instant in EVENTS[::2] for _ in range(2)]
 
-MINUTES = st.integers(0, 60 * 24 * 40).map(lambda minutes: START + timedelta(minutes=minutes))
+
+@pytest.mark.parametrize("hours", [(0, 1), (1, 4), (2, 3), (4, 5)])
+def test_a_restatement_reads_from_a_savepoint_before_it_to_its_end(planned_lake, hours):
+    first, until = (START + hour * HOUR for hour in hours)
+    before = [at for at in EVENTS if at < until]
+    assert planned(planned_lake, *hours).rows_to_read == len(before)
+    older = len([at for at in EVENTS if at < START + 2 * HOUR])
+    record(planned_lake, "at two", START + 2 * HOUR, older)
+    is_used = first >= START + 2 * HOUR
+    assert planned(planned_lake, *hours).rows_to_read == len(before) - older * is_used
 
 
-@given(
-    start=MINUTES,
-    until=MINUTES,
-    schedule=st.sampled_from(["*/15 * * * *", "0 * * * *", "20 3 * * *", "0 6 * * 1"]),
-)
-def test_the_intervals_are_those_that_begin_in_the_range_and_leave_nothing_out(
-    start, until, schedule
-):
-    step = {"*/15": 15, "0 * ": 60, "20 3": 24 * 60, "0 6 ": 7 * 24 * 60}[schedule[:4]]
-    intervals = schedule_intervals(schedule, start, until)
-    for begin, end in intervals:
-        assert start <= begin < until
-        assert end - begin == timedelta(minutes=step)
-    assert all(one[1] == next_[0] for one, next_ in itertools.pairwise(intervals))
-    if intervals:
-        assert intervals[0][0] - start < timedelta(minutes=step)
-        assert intervals[-1][1] >= until
-    else:
-        assert until - start < timedelta(minutes=step)
-
-
-def test_each_run_reads_what_lies_in_its_interval(planned_lake):
-    plan = planned(planned_lake, 1, 4)
-    assert [run.start for run in plan.runs] == [START + n * HOUR for n in (1, 2, 3)]
-    assert [run.rows_to_read for run in plan.runs] == [
-        # From the beginning at first, then from the savepoint that the run before has written.
-        len([at for at in EVENTS if at < START + 2 * HOUR]),
-        *(len(within(EVENTS, n)) for n in (2, 3)),
-    ]
-
-
-def test_what_is_not_complete_is_said_to_be_refused(planned_lake):
-    plan = planned(planned_lake, 3, 8)
-    assert (len(plan.runs), plan.incomplete) == (2, 3)
-    assert plan.complete == START + 5 * HOUR
+def test_what_is_not_complete_is_refused(planned_lake):
     with refused("not_complete", subject=STREAM.name, command=f"./stateful stream {STREAM.name}"):
-        planned(planned_lake, 5, 6)
-    with refused("wrong_argument", subject="FROM"):
-        plan_backfill(opened(planned_lake, IDENTITY), START + MICROSECOND, START + HOUR)
+        planned(planned_lake, 3, 6)
+    with refused("wrong_argument", subject="UNTIL"):
+        planned(planned_lake, 2, 2)
 
 
-def test_what_an_initial_state_stands_for_is_said_to_be_refused(planned_lake):
+def test_what_an_initial_state_stands_for_is_refused(planned_lake):
     begun = replace(IDENTITY, since_us=(START + 2 * HOUR - EPOCH) // MICROSECOND)
-    plan = plan_backfill(opened(planned_lake, begun), START, START + 4 * HOUR)
-    assert [run.start for run in plan.runs] == [START + 2 * HOUR, START + 3 * HOUR]
-    assert plan.early == 2
+    plan = planned(planned_lake, 1, 4, begun)
+    assert plan.rows_to_read == sum(len(within(EVENTS, hour)) for hour in (2, 3))
     with refused("before_initial_state", subject=STREAM.name):
-        plan_backfill(opened(planned_lake, begun), START, START + 2 * HOUR)
+        planned(planned_lake, 0, 2, begun)
 
 
 def test_an_update_table_has_no_interval_to_restate(planned_lake):
@@ -92,12 +65,11 @@ def test_an_update_table_has_no_interval_to_restate(planned_lake):
     with refused(
         "no_interval", subject=STREAM.name, command="./stateful rebuild user_counts --apply"
     ):
-        plan_backfill(opened(planned_lake, identity), START, START + 2 * HOUR)
+        planned(planned_lake, 0, 2, identity)
 
 
 def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
     mapped = replace(IDENTITY, code=f"{IDENTITY.code}+an older one")
-    interval = START + 2 * HOUR, START + 3 * HOUR
     before = len([at for at in EVENTS if at < START + 2 * HOUR])
     record(planned_lake, "of the code alone", START + 2 * HOUR, before)
     with refused(
@@ -105,20 +77,18 @@ def test_states_that_were_mapped_have_no_beginning_to_go_back_to(planned_lake):
         subject=IDENTITY.stream,
         command=f"./stateful rebuild {IDENTITY.stream} --full-refresh --apply",
     ):
-        plan_backfill(opened(planned_lake, mapped), *interval)
+        planned(planned_lake, 2, 3, mapped)
     record(planned_lake, "mapped", START + 2 * HOUR, before, mapped.code)
-    assert (
-        plan_backfill(opened(planned_lake, mapped), *interval).starting.text() == "savepoint mapped"
-    )
+    assert planned(planned_lake, 2, 3, mapped).starting.text() == "savepoint mapped"
 
 
 def within(instants, hour):
     return [at for at in instants if START + hour * HOUR <= at < START + (hour + 1) * HOUR]
 
 
-def planned(lake, first_hour, until_hour):
+def planned(lake, first_hour, until_hour, identity=IDENTITY) -> RestatePlan:
     interval = START + first_hour * HOUR, START + until_hour * HOUR
-    return plan_backfill(opened(lake, IDENTITY), *interval)
+    return plan_restate(opened(lake, identity), *interval)
 
 
 def opened(lake: Lake, identity: StreamIdentity) -> OpenStream:
