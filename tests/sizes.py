@@ -51,7 +51,6 @@ ROOMS = {
         "include/observe",
         "include/page",
         "include/catalogue.py",
-        "include/reference.py",
     ),
     "spark": ("include/spark",),
     "airflow": ("include/airflow", "dags"),

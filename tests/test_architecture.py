@@ -23,7 +23,7 @@ ORDER = (
     "include/maintain include/sample",
     "include/amend",
     "include/steps.py include/run_local.py",
-    "include/observe include/reference.py",
+    "include/observe",
     "include/page",
     "include/airflow include/docker include/setup",
     "include/cli",

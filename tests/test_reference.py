@@ -2,15 +2,15 @@
 
 import re
 
+from docs.make_reference import pages
 from include.catalogue import FIGURES, FINDINGS
 from include.lake.ops import DESCRIPTIONS, SCHEMAS
-from include.reference import pages
 from include.settings import PROJECT
 
 
 def test_the_pages_are_what_the_code_says():
     old = [file for file, text in pages().items() if (PROJECT / file).read_text() != text]
-    assert old == [], ".venv/bin/python -m include.reference writes them"
+    assert old == [], ".venv/bin/python -m docs.make_reference writes them"
 
 
 def test_each_argument_has_a_meaning():

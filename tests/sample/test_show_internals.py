@@ -1,4 +1,4 @@
-"""`spark_jobs.show_internals` shows what docs/design.md explains: three queries and their state."""
+"""`docs.show_internals` shows what docs/design.md explains: three queries and their state."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def test_three_queries_count_the_signals_and_show_their_plan_state_and_log():
-    command = [sys.executable, "-m", "spark_jobs.show_internals"]
+    command = [sys.executable, "-m", "docs.show_internals"]
     ran = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     hdfs, rocksdb, live = re.split(r"\n== (?=HDFS|RocksDB|device_signals)", ran.stdout)[1:]

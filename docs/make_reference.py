@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from the code: `python -m include.reference` writes them.
+"""The pages of docs/ that are made from the code: `python -m docs.make_reference` writes them.
 
 A test compares them. The tables of a lake have the same words as comments of their columns.
 """
@@ -32,7 +32,7 @@ from include.text_table import markdown_cell
 
 ARGUMENTS = """# Reference: every argument
 
-Made by `.venv/bin/python -m include.reference`. What has no default has to be given. [streams.md](streams.md) and
+Made by `.venv/bin/python -m docs.make_reference`. What has no default has to be given. [streams.md](streams.md) and
 [sources.md](sources.md) show how to use them. Import them from `include.settings`, connectors from `include.connectors`. Environment variables are in [deploy.md](deploy.md)."""
 # Defaults that are written as `field(...)`, or none.
 FACTORY = r"field\(default_factory=(\w+)\)"
@@ -59,10 +59,10 @@ TOPIC = KafkaTopic(servers="any", topic="any")
 ANY_SOURCE = Source(name="any", time_field="time_field", fields=(), comment="", connector=TOPIC)
 TABLES = """# Tables
 
-Made by `.venv/bin/python -m include.reference`. All instants are UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
+Made by `.venv/bin/python -m docs.make_reference`. All instants are UTC, in microseconds. How to read them: [README](../README.md#read-the-tables)."""
 FOUND = """# Findings
 
-Made by `.venv/bin/python -m include.reference`. A finding is a row of `ops/findings`, on the [page](operate.md#pages) of its stream, in the log of
+Made by `.venv/bin/python -m docs.make_reference`. A finding is a row of `ops/findings`, on the [page](operate.md#pages) of its stream, in the log of
 the task that found it, and in the metric `stateful_lake_findings`. A field of `limits=`, or of the entry, in brackets is its limit."""
 HEARD: dict[Severity, str] = {
     "error": "The task that finds it is red, and an [alert](operate.md#alerts) is sent.",

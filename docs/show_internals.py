@@ -1,12 +1,13 @@
 """Show what Spark prints of stateful queries and their state: docs/design.md says what it means.
 
-    .venv/bin/python -m spark_jobs.show_internals
+    .venv/bin/python -m docs.show_internals
 
 Nine signals of three devices are counted by three queries: Spark's plain operator on both of its
 state stores, and the engine of this project.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -23,11 +24,11 @@ from include.ingest.ingest import ingest
 from include.lake.paths import Lake, open_lake
 from include.registry import source_named
 from include.spark.conf import STATE, STATE_STORE
-from include.spark.submit import run_job
+from include.spark.submit import shell_environment
 from include.streams.device_signals import FOLD
 from spark_jobs.engines.live import live_fold
 from spark_jobs.engines.state_rows import read_states
-from spark_jobs.job import exit_with_main, spark_session
+from spark_jobs.job import close_state_stores, spark_session
 
 BATCHES = ("1@12:00 1@12:02 2@12:01 3@12:03", "1@12:30 2@12:22", "1@11:50 2@12:15 1@12:50")
 BATCH = 2  # the one to look into: late signals, new data and a timeout come together
@@ -111,11 +112,15 @@ def show_state(spark: SparkSession, checkpoint: str, **options: str) -> None:
 
 
 def main() -> None:
-    if not sys.argv[1:]:  # as a job of its own, on a lake that is removed
-        with TemporaryDirectory(prefix="internals-") as folder:
-            sys.exit(run_job("show_internals", ["--lake", folder]))
-    lake = open_lake(sys.argv[-1])
-    spark = spark_session("show_internals")
+    with TemporaryDirectory(prefix="internals-") as folder:
+        os.environ |= shell_environment(folder)
+        spark = spark_session("show_internals")
+        show_queries(spark, open_lake(folder))
+        close_state_stores(spark)
+
+
+def show_queries(spark: SparkSession, lake: Lake) -> None:
+    """Drain the batches by each of the three queries, and show what each leaves."""
     ingest_batches(lake)
     counted = {f"{STATE_STORE}.rocksdb.trackTotalNumberOfRows": "true"}  # jobs leave it off
     for setting in {**STATE, **counted, "spark.sql.shuffle.partitions": "2"}.items():
@@ -138,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    exit_with_main(main)
+    main()
