@@ -280,16 +280,21 @@ class Times:
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        is_known = self.format in TIME_FORMATS or "%" in self.format
-        said = f"{self.format!r} is none of {', '.join(TIME_FORMATS)}, or of strptime, such as %d/%m/%Y"
-        check("times", ("format", is_known, said))
-        said = (
-            f"{self.format!r} reads the name of a zone (%Z), which each machine understands "
-            "otherwise: have offsets written (%z), or leave it out and name `zone`"
-        )
-        check("times", ("format", "%Z" not in self.format.replace("%%", ""), said))
+        plain, is_usual = self.format.replace("%%", ""), self.format in TIME_FORMATS
+        has_zone = is_usual or self.zone is not None or "%z" in plain
         is_zone = self.zone is None or self.zone in available_timezones()
-        check("times", ("zone", is_zone, f"{self.zone!r} is none, such as Europe/Berlin"))
+        known = f"is none of {', '.join(TIME_FORMATS)}, or of strptime, such as %d/%m/%Y"
+        named = (
+            "reads the name of a zone (%Z), which each machine understands otherwise: have offsets "
+            "written (%z), or leave it out and name `zone`"
+        )
+        check(
+            "times",
+            ("format", is_usual or "%" in self.format, f"{self.format!r} {known}"),
+            ("format", "%Z" not in plain, f"{self.format!r} {named}"),
+            ("zone", has_zone, f"must be named, as {self.format!r} has no %z"),
+            ("zone", is_zone, f"{self.zone!r} is none, such as Europe/Berlin"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ WRONG: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (Csv, {"header": ()}, "header"),
     (Times, {"format": "epoch"}, "format"),
     (Times, {"zone": "Berlin"}, "zone"),
+    (Times, {"format": "%d/%m/%Y"}, "zone"),
     (Times, NAMED_ZONE, "format"),
     (field, {"type": "bolean"}, "a"),
     (field, {"type": "decimal(40,2)"}, "a"),
