@@ -77,7 +77,7 @@ class Fault(Enum):
     HDFS = "two drivers on HDFS", OUT_OF_SCOPE, ""
     ERASED = "copies from before an erasure put back", OUT_OF_SCOPE, "erase NAME KEY --apply"
     NOT_DETERMINISTIC = "functions that are not deterministic", OUT_OF_SCOPE, ""
-    MEMORY = "whose memory was short", OUT_OF_SCOPE, ""
+    MEMORY = "whose memory was short; a Parquet or Avro file made to fill it", OUT_OF_SCOPE, ""
     HALF_A_DISK = "a disk that lists a file of a log and does not give it", OUT_OF_SCOPE, ""
 
     def __init__(self, happens: str, outcome: str, command: str) -> None:

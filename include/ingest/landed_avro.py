@@ -1,23 +1,15 @@
-"""Avro: the rows of an object container file, writers' schemas, and the registry that has them.
+"""Avro, by fastavro: the rows of an object container file, writers' schemas, and the registry that has them."""
 
-The container is read here and its records by fastavro, whose own reader of containers unpacks a
-block however large that is.
-"""
-
-import bz2
 import io
 import json
-import lzma
 import ssl
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-import pyarrow as pa
-from fastavro import parse_schema, schemaless_reader
+from fastavro import block_reader, parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.connectors import SchemaRegistry, secret
@@ -31,10 +23,10 @@ from include.ingest.landed_values import (
 from include.settings import Source
 
 MAX_DEPTH = 128  # twice that of records within records
-# What fastavro and the unpackers raise for broken bytes.
+# What fastavro raises for broken bytes.
 BROKEN = (
-    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError),
-    *(SchemaParseException, UnknownType, ValueError, lzma.LZMAError, zlib.error),
+    *(ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError),
+    *(SchemaParseException, UnknownType, ValueError),
 )
 
 
@@ -61,7 +53,10 @@ _unreadable_schema = partial(RefusedError, "unreadable_schema")
 
 
 def read_record(data: io.BytesIO, schema: Schema) -> dict[str, object]:
-    row: Any = schemaless_reader(data, schema, None)
+    return _plain(schemaless_reader(data, schema, None))
+
+
+def _plain(row: Any) -> dict[str, object]:
     return {n: str(value) if isinstance(value, UUID) else value for n, value in row.items()}
 
 
@@ -84,95 +79,40 @@ def _check(part: Any, types: dict[str, Any], depth: int = 0) -> None:
             _check(part[name], types, depth + 1)
 
 
-SYNC = {"type": "fixed", "name": "sync", "size": 16}
-MAGIC = {"type": "fixed", "name": "magic", "size": 4}
-
-
-def _record(name: str, **types: object) -> Any:
-    fields = [{"name": name, "type": kind} for name, kind in types.items()]
-    return parse_schema({"type": "record", "name": name, "fields": fields})
-
-
-HEADER = _record("header", magic=MAGIC, meta={"type": "map", "values": "bytes"}, sync=SYNC)
-BLOCK = _record("block", count="long", data="bytes", sync=SYNC)
-
-
 class AvroRows(TypedRows):
     """The rows of an Avro object container file."""
 
     def __init__(self, content: bytes, source: Source) -> None:
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError("not an Avro file")
+        self._content, self._most = content, source.max_file_bytes
         try:
-            self._read(io.BytesIO(content), source)
+            schema = read_schema(self._open().metadata["avro.schema"])
+            columns_to_read([field["name"] for field in schema["fields"]], source, "Avro")
+            for _ in self.items():  # finds a record that is broken
+                pass
         except RefusedError as error:
             raise UnreadableFileError(error.reason) from None
-        except BROKEN as error:
-            raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from None
+        except (MemoryError, UnreadableFileError):
+            raise
+        except Exception as error:  # each codec has errors of its own
+            raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from error
 
-    def _read(self, file: io.BytesIO, source: Source) -> None:
-        header: Any = schemaless_reader(file, HEADER, None)
-        self._schema = read_schema(header["meta"]["avro.schema"].decode())
-        columns_to_read([field["name"] for field in self._schema["fields"]], source, "Avro")
-        codec = header["meta"].get("avro.codec", b"null").decode()
-        self._blocks = list(_blocks(file, header["sync"], codec, source.max_file_bytes))
-        for _ in self.items():  # finds a record that is broken
-            pass
+    def _open(self) -> Any:
+        return block_reader(io.BytesIO(self._content))
 
     def items(self) -> Iterator[dict[str, object]]:
-        for count, unpacked in self._blocks:
-            data = io.BytesIO(unpacked)
-            for _ in range(count):
-                yield read_record(data, self._schema)
-            if data.read(1):
+        left = self._most
+        for block in self._open():
+            size = len(block.bytes_.getbuffer())
+            if (left := left - size) < 0:
+                raise UnreadableFileError(f"unpacks to more than {self._most} bytes: split it")
+            if not 0 <= block.num_records <= size:
+                raise ValueError(f"a block of {size} bytes with {block.num_records} records")
+            yield from map(_plain, block)
+            if block.bytes_.read(1):
                 raise ValueError("a block has more bytes than its records")
 
-
-def _blocks(
-    file: io.BytesIO, sync: bytes, codec: str, max_bytes: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of records of each block, and its bytes, unpacked."""
-    if codec not in CODECS:
-        raise UnreadableFileError(f"Avro packed with {codec!r}: known are {', '.join(CODECS)}")
-    left = max_bytes
-    while file.tell() < len(file.getbuffer()):
-        block: Any = schemaless_reader(file, BLOCK, None)
-        if block["sync"] != sync:
-            raise ValueError("a block that does not end where it should")
-        data = CODECS[codec](block["data"], left)
-        left -= len(data)
-        if left < 0:
-            raise UnreadableFileError(f"unpacks to more than {max_bytes} bytes: split it")
-        if not 0 <= block["count"] <= len(data):
-            raise ValueError(f"a block of {len(data)} bytes with {block['count']} records")
-        yield block["count"], data
-
-
-def _snappy(data: bytes, most: int) -> bytes:
-    packed, checksum = data[:-4], data[-4:]
-    # Its first bytes say what it unpacks to: seven bits a byte, the lowest first, and 128 but in the last.
-    ends = next((index for index, byte in enumerate(packed) if byte < 0x80), 0)
-    size = sum((byte & 0x7F) << (7 * index) for index, byte in enumerate(packed[: ends + 1]))
-    found: bytes = pa.decompress(packed, min(size, most + 1), codec="snappy", asbytes=True)
-    if zlib.crc32(found).to_bytes(4) != checksum:
-        raise ValueError("a block's checksum is wrong")
-    return found
-
-
-def _zstd(data: bytes, most: int) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return bytes(stream.read(most + 1))
-
-
-# From a block's bytes and the most that is wanted: what they unpack to, or a byte more than that.
-CODECS: dict[str, Callable[[bytes, int], bytes]] = {
-    "null": lambda data, most: data,
-    "deflate": lambda data, most: zlib.decompressobj(-15).decompress(data, most + 1),
-    "snappy": _snappy,
-    "zstandard": _zstd,
-    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most + 1),
-    "xz": lambda data, most: lzma.LZMADecompressor().decompress(data, most + 1),
-}
 
 # A registry's answer for an unknown id; with 404 alone, which any other server gives, it is none.
 NO_SUCH_SCHEMA = 40403
