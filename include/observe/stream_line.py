@@ -5,7 +5,7 @@ read raises nothing here: the page shows why.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache, partial
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from croniter import croniter
 from deltalake.exceptions import DeltaError
 
-from include.catalogue import FINDINGS, METRICS, Figure
+from include.catalogue import FINDINGS, METRICS
 from include.fold.admission import instant_of, micros_of
 from include.lake.delta_log import first_line, open_table
 from include.lake.errors import LakeError
@@ -458,42 +458,31 @@ def _state(recorded: Recorded, stream: Stream) -> dict[str, Any]:
 
 
 PREFIX = "stateful_lake"
-ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def metrics_text(overview: Overview) -> str:
-    """All gauges of a lake in Prometheus' text format; `up 0.0` alone for one that cannot be read."""
-    up = f"{PREFIX}_up {float(overview.reason is None)}"
-    texts = [_text("up", "1 if the lake could be read", [up])]
-    texts += (_text(n, of.help, list(_samples(n, of, overview.lines))) for n, of in METRICS.items())
-    return "".join(texts)
+    """All gauges of a lake in Prometheus' text format; of one that cannot be read `up 0.0` is the only sample."""
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # what no page needs
 
-
-def _text(name: str, help_: str, samples: Sequence[str]) -> str:
-    """The lines of a metric, none if it has no sample."""
-    head = [f"# HELP {PREFIX}_{name} {help_}", f"# TYPE {PREFIX}_{name} gauge"]
-    return "\n".join([*head, *samples, ""]) if samples else ""
-
-
-def _samples(name: str, figure: Figure, lines: Sequence[StreamLine]) -> Iterator[str]:
-    for line in lines:
-        value = getattr(line, figure.name)
-        kinds = value if figure.label else {"": value}
-        for kind, of_kind in (kinds or {}).items():
-            if of_kind is not None:
-                labels = {"stream": line.stream} | ({figure.label: kind} if kind else {})
-                yield f"{PREFIX}_{name}{_labels(labels)} {_number(of_kind)!r}"
+    registry = CollectorRegistry()
+    for name, figure in METRICS.items():
+        labels = ["stream", *filter(None, [figure.label])]
+        gauge = Gauge(f"{PREFIX}_{name}", figure.help, labels, registry=registry)
+        for line in overview.lines:
+            value = getattr(line, figure.name)
+            kinds = value or {} if figure.label else {"": value}
+            for kind, of_kind in kinds.items():
+                if of_kind is not None:
+                    gauge.labels(line.stream, *filter(None, [kind])).set(_number(of_kind))
+    up = Gauge(f"{PREFIX}_up", "1 if the lake could be read", registry=registry)
+    up.set(overview.reason is None)
+    return generate_latest(registry).decode()
 
 
 def _number(value: datetime | timedelta | float) -> float:
     if isinstance(value, datetime):
         return value.timestamp()
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    inner = ",".join(f'{name}="{value.translate(ESCAPED)}"' for name, value in labels.items())
-    return f"{{{inner}}}"
 
 
 # Columns of ops/runs in words: of a source's run, and of a stream's.

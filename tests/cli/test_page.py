@@ -62,7 +62,7 @@ def test_bronze_that_cannot_be_read_is_said_and_1(filled, tmp_path, capsys):
 
 def test_metrics_are_printed(filled, capsys, request):
     assert main(["metrics", "--lake", filled.root]) == 0
-    assert 'stateful_lake_rows_30d{stream="device_signals",kind="in"} ' in capsys.readouterr().out
+    assert 'stateful_lake_rows_30d{kind="in",stream="device_signals"} ' in capsys.readouterr().out
     request.getfixturevalue("unreadable")
     assert main(["metrics", "--lake", filled.root]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "stateful_lake_up 0.0"

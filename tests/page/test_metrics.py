@@ -1,45 +1,25 @@
-"""Prometheus' text: each line by the format's grammar, each figure that of the overview."""
+"""Prometheus' text: each figure is that of the overview."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from include.lake.ops import append_ops
-from include.observe.stream_line import Overview, metrics_text, read_overview
+from include.observe.stream_line import metrics_text, read_overview
 from tests.page.history import HOUR, NOW, streams_like, write_history
 
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-LABEL = rf'{NAME}="(?:[^"\\\n]|\\[\\"n])*"'
-SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)")
 MINUTE = HOUR / 60
 STREAMS = streams_like(3)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def parsed(text: str) -> Samples:
-    """The samples of a text; each metric has its HELP and TYPE before it, once, and no sample twice."""
-    assert text.endswith("\n")
-    samples: Samples = {}
-    helped: list[str] = []
-    typed: list[str] = []
-    for line in text[:-1].split("\n"):
-        if line.startswith("# HELP "):
-            helped.append(line.split(" ", 3)[2])
-        elif line.startswith("# TYPE "):
-            name, kind = line.split(" ")[2:]
-            assert (name, kind) == (helped[-1], "gauge")
-            typed.append(name)
-        else:
-            match = SAMPLE.fullmatch(line)
-            assert match, line
-            name, labels, value = match.groups()
-            assert name == typed[-1]
-            key = name, frozenset(re.findall(rf'({NAME})="((?:[^"\\]|\\.)*)"', labels or ""))
-            assert key not in samples
-            samples[key] = float(value)
-    assert helped == typed
-    assert len(typed) == len(set(typed))
-    return samples
+    """The samples of a text, as Prometheus reads it."""
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    found = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
+    assert len(found) == len(samples)
+    return found
 
 
 def at(samples: Samples, name: str, **labels: str) -> float | None:
@@ -95,14 +75,6 @@ def test_a_folder_that_is_empty_has_promises_and_nothing_that_was_never_recorded
     assert at(samples, "until_lag_promised_seconds", stream="stream_000") is not None
     for name in ("until_lag_seconds", "state_keys", "run_failed"):
         assert at(samples, name, stream="stream_000") is None
-
-
-def test_labels_are_escaped(lake):
-    (line, *_) = read_overview(lake, STREAMS, NOW).lines
-    odd = replace(line, stream='a"b\\c\nd')
-    overview = Overview(lake="x", now=NOW, lines=(odd,))
-    assert at(parsed(metrics_text(overview)), "run_failed") is None
-    assert 'stream="a\\"b\\\\c\\nd"' in metrics_text(overview)
 
 
 def test_the_page_of_the_docs_has_each_metric(lake):
