@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from include import run_local
 from include.cli.app import DONE, JsonOption, LakeOption, command, main, show_json
 from include.cli.commands import STATE
 from include.lake.paths import Lake
-from include.registry import parents_of, stream_named, stream_names
+from include.registry import parents_of, source_named, stream_named, stream_names
 from include.spark.submit import say
 from include.stream.approvals import approved_only
 from include.stream.deploy_plan import PlannedStream, approve, make_plan, step_left
@@ -73,7 +74,8 @@ def apply(
     done = 0
     with approved_only():
         for step in made.steps:
-            if code := _ingest(lake, step):
+            source = source_named(stream_named(step.stream).source)
+            if parents_of(step.stream) and (code := run_local.ingest(lake, source)):
                 return code
             is_forward = step.stream in (forward or ())
             left = step_left(lake, step.stream, approved, plan_id, is_forward=is_forward)
@@ -85,13 +87,6 @@ def apply(
             done += 1
     say(f"plan {plan_id}: {counted(done, 'step')} done")
     return DONE
-
-
-def _ingest(lake: Lake, step: PlannedStream) -> int:
-    """Take in what the step's parents have written anew."""
-    if not parents_of(step.stream):
-        return DONE
-    return main(["ingest", stream_named(step.stream).source, "--lake", lake.root])
 
 
 def _carry_out(lake: Lake, step: PlannedStream) -> int:

@@ -69,10 +69,12 @@ class BronzeFiles:
     def rows(self) -> Any:
         return self._column("num_records", pa.int64())
 
+    def heartbeats(self) -> Any:
+        return self._column("null_count.source_file", pa.int64())
+
     def events(self) -> Any:
-        """Each file's rows; null where heartbeats, without `source_file`, may be among them."""
-        no_heartbeats = pc.equal(self._column("null_count.source_file", pa.int64()), 0)
-        return pc.if_else(known(no_heartbeats), self.rows(), None)
+        """Each file's rows; null where heartbeats may be among them."""
+        return pc.if_else(known(pc.equal(self.heartbeats(), 0)), self.rows(), None)
 
     def paths_but(self, excluded: Any) -> list[str]:
         """The paths of the files for which `excluded` is not true."""
@@ -83,6 +85,17 @@ class BronzeFiles:
         if name not in self._adds.column_names:
             return pa.chunked_array([pa.nulls(self._adds.num_rows, kind)])
         return self._adds[name].cast(kind)
+
+
+def count_events(table: DeltaTable) -> int:
+    """The number of rows in bronze, as it is open, without heartbeats, which alone have no source file."""
+    files = BronzeFiles(table)
+    if (rows := files.rows()).null_count or files.heartbeats().null_count:
+        # Delta has no statistics past a table's 32nd column, nor of files that others rewrote
+        # without them: count the rows.
+        found = table.to_pyarrow_dataset(filesystem=files_of(str(table.table_uri)))
+        return int(found.count_rows(filter=~pc.field("is_heartbeat")))
+    return _sum(rows) - _sum(files.heartbeats())
 
 
 def known(condition: Any) -> Any:

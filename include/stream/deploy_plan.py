@@ -16,9 +16,10 @@ from include.lake.errors import SettingsError, StatefulError
 from include.lake.paths import Lake
 from include.registry import descendants_of, in_order, parents_of, stream_named, stream_names
 from include.stream.approvals import PLAN, Approved, read_approval, write_approval
+from include.stream.bronze import count_events
 from include.stream.manifest import until_of
 from include.stream.rebuild_plan import RebuildOptions
-from include.stream.record import BEGINNING_US, count_events
+from include.stream.record import BEGINNING_US
 from include.stream.restate_plan import seconds_for
 from include.stream.status_report import next_command
 from include.stream.stream_identity import settings_differ, what_changed

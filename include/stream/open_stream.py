@@ -22,7 +22,7 @@ from include.lake.ops import runs_of
 from include.lake.paths import Lake
 from include.lake.table import Table, of_other_times, record_of
 from include.settings import MIB, Stream
-from include.stream.bronze import needed_commit
+from include.stream.bronze import count_events, needed_commit
 from include.stream.checkpoint import (
     is_complete,
     newest_begun,
@@ -31,7 +31,7 @@ from include.stream.checkpoint import (
     read_position,
 )
 from include.stream.manifest import StreamIdentity
-from include.stream.record import RecordEntry, StreamRecord, count_events, recorded, totals_of
+from include.stream.record import RecordEntry, StreamRecord, recorded, totals_of
 from include.stream.stream_identity import identity_of
 from include.stream_definition import load_definition
 

@@ -9,17 +9,14 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
 from include.fold.admission import US_PER_MS, micros_of
 from include.lake.delta_log import commit_hash, open_rows_of
 from include.lake.errors import RowCountError, SettingsError
 from include.lake.generations import ROW, GenerationRow, Generations, is_rebuilt
-from include.lake.paths import Lake, files_of
+from include.lake.paths import Lake
 from include.lake.table import Record, Table
 from include.settings import Stream
+from include.stream.bronze import count_events
 from include.stream.checkpoint import batch_watermark_ms, offsets_hash, read_position
 from include.stream.manifest import code_of
 from include.text_table import counted
@@ -317,9 +314,6 @@ def totals_of(record: StreamRecord, row: GenerationRow | None) -> Mapping[str, A
     return none | seed | {"total_in": sum(seed.values())}
 
 
-RECORDS, WITHOUT_FILE = "num_records", "null_count.source_file"
-
-
 def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> None:
     """Raise RowCountError unless the rows of bronze that were read equal the record's total, and each
     is folded, late, before the initial state, duplicate or pending."""
@@ -339,17 +333,3 @@ def check_rows_add_up(lake: Lake, record: StreamRecord, row: GenerationRow) -> N
             subject=row["stream"],
             command=f"./stateful rebuild {row['stream']} --full-refresh --apply",
         )
-
-
-def count_events(table: DeltaTable) -> int:
-    """The number of rows in bronze, as it is open, without heartbeats, which alone have no source file."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    if not files.num_rows:
-        return 0
-    names = set(files.column_names)
-    if not {RECORDS, WITHOUT_FILE} <= names or files[WITHOUT_FILE].null_count:
-        # Delta has no statistics past a table's 32nd column, nor of files that others rewrote
-        # without them: count the rows.
-        rows = table.to_pyarrow_dataset(filesystem=files_of(str(table.table_uri)))
-        return int(rows.count_rows(filter=~pc.field("is_heartbeat")))
-    return int(pc.sum(files[RECORDS]).as_py() - pc.sum(files[WITHOUT_FILE]).as_py())

@@ -30,7 +30,7 @@ from include.lake.ops import Finding, read_ops
 from include.lake.paths import Lake
 from include.registry import source_named
 from include.settings import Source
-from include.stream.record import count_events
+from include.stream.bronze import count_events
 from tests.landed_files import START, Landing, signal
 from tests.watermarks import HEARTBEAT_DELAY, HOUR, SIGNALS, in_order, version, watermark_of
 
