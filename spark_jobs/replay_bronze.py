@@ -16,7 +16,7 @@ from include.lake.delta_log import open_table
 from include.lake.multiset import has_weights
 from include.lake.ops import record_findings
 from include.lake.paths import Lake
-from include.stream.bronze import BronzeFiles, count_before
+from include.stream.bronze import ROWS, BronzeFiles, count_before
 from include.stream.manifest import (
     Savepoint,
     SavepointError,
@@ -131,7 +131,7 @@ def _events_by_step(replay: Replay, step_us: int, from_us: int | None) -> Counte
     files = BronzeFiles(open_table(replay.lake.bronze(replay.opened.source)))
     _, last_us = files.span(INSTANTS[replay.opened.fold.time_us])
     events: Counter[int] = Counter()
-    for last, rows in zip(last_us.to_pylist(), files.rows().to_pylist(), strict=True):
+    for last, rows in zip(last_us.to_pylist(), files.numbers(ROWS).to_pylist(), strict=True):
         if None not in (last, rows) and (from_us is None or last >= from_us):
             events[last // step_us] += rows
     return events

@@ -40,6 +40,7 @@ from include.stream.checkpoint import BronzePosition, newest_begun, newest_commi
 
 INSTANT = pa.timestamp("us", tz="UTC")
 DAY_US = 24 * 3_600_000_000
+ROWS, HEARTBEATS = "num_records", "null_count.source_file"  # among the statistics of a file
 
 
 class BronzeFiles:
@@ -66,15 +67,14 @@ class BronzeFiles:
         end = pc.add(midnight, DAY_US - 1)
         return pc.max_element_wise(first, midnight), pc.min_element_wise(last, end)
 
-    def rows(self) -> Any:
-        return self._column("num_records", pa.int64())
-
-    def heartbeats(self) -> Any:
-        return self._column("null_count.source_file", pa.int64())
+    def numbers(self, name: str) -> Any:
+        """Each file's ROWS or HEARTBEATS."""
+        return self._column(name, pa.int64())
 
     def events(self) -> Any:
         """Each file's rows; null where heartbeats may be among them."""
-        return pc.if_else(known(pc.equal(self.heartbeats(), 0)), self.rows(), None)
+        no_heartbeats = pc.equal(self.numbers(HEARTBEATS), 0)
+        return pc.if_else(known(no_heartbeats), self.numbers(ROWS), None)
 
     def paths_but(self, excluded: Any) -> list[str]:
         """The paths of the files for which `excluded` is not true."""
@@ -90,12 +90,13 @@ class BronzeFiles:
 def count_events(table: DeltaTable) -> int:
     """The number of rows in bronze, as it is open, without heartbeats, which alone have no source file."""
     files = BronzeFiles(table)
-    if (rows := files.rows()).null_count or files.heartbeats().null_count:
+    rows, heartbeats = files.numbers(ROWS), files.numbers(HEARTBEATS)
+    if rows.null_count or heartbeats.null_count:
         # Delta has no statistics past a table's 32nd column, nor of files that others rewrote
         # without them: count the rows.
         found = table.to_pyarrow_dataset(filesystem=files_of(str(table.table_uri)))
         return int(found.count_rows(filter=~pc.field("is_heartbeat")))
-    return _sum(rows) - _sum(files.heartbeats())
+    return int(pc.sum(pc.subtract(rows, heartbeats)).as_py() or 0)
 
 
 def known(condition: Any) -> Any:

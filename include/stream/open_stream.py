@@ -313,14 +313,11 @@ def is_small(opened: OpenStream) -> bool:
 
     By the rows that wait, and by an update table's size: a MERGE of delta-rs reads all of it.
     """
-    size = _table_bytes(opened)  # also of an append table: it raises when the log cannot be read
+    path, size = opened.lake.table(opened.name), 0
+    if opened.lake.is_delta_table(
+        path
+    ):  # also of an append table: it raises when the log cannot be read
+        files = pa.table(open_table(path).get_add_actions())
+        size = pc.sum(files["size_bytes"]).as_py() or 0
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES
     return opened.rows_unread() <= FETCHED_ROWS and is_light
-
-
-def _table_bytes(opened: OpenStream) -> int:
-    path = opened.lake.table(opened.name)
-    if not opened.lake.is_delta_table(path):
-        return 0
-    files = pa.table(open_table(path).get_add_actions())
-    return pc.sum(files["size_bytes"]).as_py() or 0
