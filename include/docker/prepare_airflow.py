@@ -1,11 +1,6 @@
-"""Prepare lake, password and database for Airflow: the service `airflow-init` of docker-compose.yaml.
-
-It runs at each `docker compose up`, once PostgreSQL is up.
-"""
+"""Prepare lake and password for Airflow: the service `airflow-init` of docker-compose.yaml, before its database."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,22 +8,13 @@ from pyarrow import fs
 
 from include.airflow.environment import passwords_in, write_passwords
 from include.job import exit_with_main
-from include.lake.errors import SettingsError
 from include.lake.paths import made_lake
 from include.registry import all_sources
 from include.spark.conf import checked_master
-from include.spark.submit import say
 
-DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 PASSWORD = "AIRFLOW_ADMIN_PASSWORD"  # noqa: S105 (its name)
-
-
-def main() -> None:
-    """Take all steps; exit code 2 for a wrong setting, which the last line names."""
-    prepare(os.environ)
-    say("Airflow can start")
 
 
 def prepare(environment: Mapping[str, str]) -> None:
@@ -36,7 +22,6 @@ def prepare(environment: Mapping[str, str]) -> None:
     checked_master(environment["SPARK_MASTER"])
     prepare_lake(environment["LAKE"])
     write_password(environment)
-    migrate_database()
 
 
 def prepare_lake(root: str) -> None:
@@ -56,15 +41,5 @@ def write_password(environment: Mapping[str, str]) -> None:
     write_passwords(file, passwords_in(file) | {user: environment[PASSWORD]})
 
 
-def migrate_database() -> None:
-    """Make or migrate Airflow's database; raises SettingsError when that fails."""
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    if subprocess.run(command, check=False).returncode:
-        raise SettingsError(
-            f"`airflow db migrate` failed on the database of {DATABASE}: its output is above",
-            subject=DATABASE,
-        )
-
-
 if __name__ == "__main__":
-    exit_with_main(main)
+    exit_with_main(lambda: prepare(os.environ))

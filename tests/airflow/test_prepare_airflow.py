@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from include.docker import check_health, prepare_airflow
 from include.docker.compose_env import generated_environment
-from include.docker.prepare_airflow import DATABASE, prepare
+from include.docker.prepare_airflow import prepare
 from include.lake.errors import LakeError, SettingsError
-from tests.refused import refused
+from tests.compose import SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTER = "spark://spark-master:7077"
@@ -35,14 +36,15 @@ def environment(tmp_path) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "airflow" / "p.json"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        DATABASE: f"sqlite:///{tmp_path}/airflow.db",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
     }
 
 
 def run(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "include.docker.prepare_airflow"]
-    given = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    given: dict[str, Any] = {"cwd": ROOT, "env": {"PATH": programs, **environment}}
+    command = SERVICES["airflow-init"]["command"]
+    return subprocess.run(command, **given, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.airflow
@@ -85,12 +87,6 @@ def test_passwords_of_other_users_are_kept(environment):
         "admin": environment["AIRFLOW_ADMIN_PASSWORD"],
     }
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_a_failed_command_of_airflow_is_named(monkeypatch):
-    monkeypatch.setattr(prepare_airflow.sys, "executable", "false")
-    with refused("wrong_setting", subject=DATABASE):
-        prepare_airflow.migrate_database()
 
 
 @pytest.fixture
