@@ -1,5 +1,6 @@
 """Steps in a world with a key that is erased, and the check of all that is left."""
 
+import json
 import random
 from pathlib import Path
 
@@ -7,12 +8,18 @@ import pytest
 from deltalake import DeltaTable
 
 from include.amend.erase_rows import erased_key
-from include.ingest.ingest import prepare
+from include.fold.admission import EPOCH
+from include.ingest.ingest import ingest, prepare
+from include.lake.ops import append_ops
 from include.maintain.check_checkpoint import check_checkpoint
+from include.stream.rebuild_plan import RebuildOptions
 from include.stream.stream_status import stream_status
 from spark_jobs import erase_key
 from spark_jobs.erase_key import erase
+from spark_jobs.rebuild_stream import rebuild
 from tests.amend.scan import files_with
+from tests.simulator import oracle
+from tests.simulator.oracle import FAILS, Commit, Landed
 from tests.simulator.steps import all_rows, land, run, some_rows, table_of
 from tests.simulator.stream_files import KINDS
 from tests.simulator.world import MINUTE_US, World
@@ -22,13 +29,34 @@ STREAM = "sim_counts"
 
 
 def lived(world: World, seed: int = 3) -> None:
-    """Three commits, in each of which the key has rows, the newest of all among them."""
-    rng = random.Random(seed)
-    for _ in range(3):
+    """Three commits, in each of which the key has rows, the newest of all among them; a file with more of it, and
+    an older generation."""
+    rng, fails = random.Random(seed), ("counts", "e")
+    world.configure("counts", on_error="dead_letter")
+    world.deploy(*fails)
+    land_file(world)
+    append_ops(world.lake, "findings", [{"subject": "sent", "finding": "x", "detail": SECRET}])
+    for number in range(3):
+        if number == 2:
+            rebuild(world.engine, world.lake, world.streams["counts"], RebuildOptions())
         own = [(SECRET, minutes * MINUTE_US, 2) for minutes in (0, 20, 70)]
         land(world, some_rows(rng) + own)
         for kind in KINDS:
             run(world, kind)
+
+
+def land_file(world: World) -> None:
+    """A row for which a function fails, one of another key, and one that is refused."""
+    rows = [Landed(SECRET, world.now_us, FAILS), Landed("b", world.now_us, 1)]
+    lines = [
+        json.dumps({"key": row.key, "value": row.value, "sent_at": world.now().isoformat()})
+        for row in rows
+    ]
+    folder = Path(world.lake.landing("sent"))
+    folder.mkdir(parents=True)
+    (folder / "0.jsonl").write_text("\n".join([*lines, f"{{{SECRET}"]))
+    ingest(world.lake, world.source, interval_end=EPOCH)
+    world.commits.append(Commit(world.now_us, tuple(rows)))
 
 
 def forget(world: World, key: str = SECRET) -> None:
@@ -47,6 +75,8 @@ def check_erased(world: World, *others: str) -> None:
     assert files_with(Path(world.lake.root), [SECRET.encode()]) == set()
     bronze = DeltaTable(world.lake.bronze("sent"))
     assert bronze.metadata().configuration["delta.appendOnly"] == "true"
+    failed = oracle.folded("counts", "e", left(world, *others), world.clock_us).dead_letters
+    assert {*world.dead_letters("counts")} <= {*failed}
     for kind in KINDS:
         assert world.table(kind) == table_of(world, kind, left(world, *others)), kind
         stream = world.streams[kind]

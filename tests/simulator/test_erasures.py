@@ -33,14 +33,16 @@ def test_nothing_of_a_key_is_left_and_all_else_goes_on(world):
     lived(world)
     there = files_with(Path(world.lake.root), [SECRET.encode()])
     parts = {name.partition("/")[0] for name in there}
-    assert parts >= {"bronze", "tables", "checkpoints", "savepoints"}
+    told = {"landing", "bronze", "quarantine", "dead_letters", "ops"}
+    assert parts >= told | {"tables", "checkpoints", "savepoints"}
     forget(world)
     check_erased(world)
     (certificate,) = amendments_of(world.lake, "sent").known
     assert certificate.is_done
     assert certificate.is_of({"key": SECRET})
     assert not certificate.is_of({"key": "a"})
-    assert certificate.rows_bronze == 9
+    known = (certificate.rows_bronze, certificate.rows_quarantined, certificate.files_landed)
+    assert known == (10, 1, 1)
 
     land(world, [("a", 0, 1), ("b", MINUTE_US, 2)], minutes=90)
     for kind in KINDS:
