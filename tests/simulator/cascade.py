@@ -6,6 +6,7 @@
 Wherever a status says nothing is wrong, a table is what nested loops over all root rows come to.
 """
 
+import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser
@@ -39,11 +40,12 @@ from include.streams import sources
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
 from spark_jobs.run_stream import drain
+from tests.amend.scan import files_with
 from tests.declared import NOT_WRITTEN, look_in, put_file, register
 from tests.simulator.live_model import LiveModel
 from tests.simulator.local_engine import LocalEngine
 from tests.simulator.replaced import set_clock
-from tests.simulator.world import fresh_folder
+from tests.simulator.world import Begun, fresh_folder
 from tests.simulator.writes import killed_at
 from tests.sql_checks import judge_rows
 
@@ -250,7 +252,7 @@ class Cascade:
     source_of: Mapping[str, str] = SOURCE_OF
     columns: Mapping[str, tuple[str, ...]] = COLUMNS
     sources: tuple[Source, ...] = (ROOT, SESSIONS, CHAINS)
-    followed = "bc"
+    followed: Mapping[str, str] = {"b": "b", "c": "c"}  # before a stream runs
 
     def __init__(self, folder: Path) -> None:
         self.lake = Lake(str(folder / "lake"))
@@ -281,12 +283,25 @@ class Cascade:
     def clicks(self) -> list[Click]:
         return self.landed[ROOT.name]
 
+    @property
+    def roots(self) -> list[Source]:
+        return [source for source in self.sources if source.connector is None]
+
     def now(self) -> datetime:
         return instant_of(self.now_us)
 
     def put_files(self) -> None:
         for name, text in {"a": A.format(factor=self.factor), "b": B, "c": C}.items():
             put_file(self.files / f"{name}.py", text, self.streams[name])
+
+    def copied(self, folder: Path) -> Begun:
+        lake = Path(shutil.copytree(self.lake.root, folder / "lake"))
+        return Begun(lake, self.now_us, {name: [*rows] for name, rows in self.landed.items()})
+
+    def go_on(self, begun: Begun) -> None:
+        shutil.copytree(begun.lake, self.lake.root, dirs_exist_ok=True)
+        self.now_us = begun.now_us
+        self.landed.update({name: [*rows] for name, rows in begun.told.items()})
 
     # What is done
 
@@ -304,7 +319,7 @@ class Cascade:
     def silence(self, span_us: int) -> None:
         """Time passes, and a heartbeat of each root says so."""
         self.now_us += span_us
-        for root in (source for source in self.sources if source.connector is None):
+        for root in self.roots:
             self._append(root, self.now_us, partial(heartbeat, root))
 
     def _append(self, root: Source, newest_us: int, rows: Callable[..., pa.Table]) -> None:
@@ -315,7 +330,8 @@ class Cascade:
 
     def follow(self, name: str, kill: int | None = None) -> None:
         """Ingest what a stream's parent has."""
-        self._do(lambda: ingest(self.lake, source_named(self.source_of[name])), kill)
+        source = {"s": SESSIONS.name, **self.source_of}[name]
+        self._do(lambda: ingest(self.lake, source_named(source)), kill)
 
     def run(self, name: str, kill: int | None = None) -> None:
         stream = stream_named(name)
@@ -350,12 +366,10 @@ class Cascade:
         """Follow and mend each stream in the order of the graph; those that were rebuilt."""
         rebuilt = []
         for name in self.source_of:
-            if name != "a":
-                self.follow(name)
+            for each in self.followed.get(name, ""):
+                self.follow(each)
             self.run(name)
-            status = self.status(name)
-            own = [s for s in status.table_status.wrong if s.reason != "upstream"]
-            if own or not status.live_is_right:
+            if self.reasons(name) - {"upstream"} or not self.status(name).live_is_right:
                 self.rebuild(name)
                 self.run(name)
                 rebuilt.append(name)
@@ -373,6 +387,14 @@ class Cascade:
 
     def status(self, name: str) -> StreamStatus:
         return stream_status(self.lake, stream_named(name))
+
+    def reasons(self, name: str) -> set[str | None]:
+        """Why the table is wrong, where it is."""
+        return {span.reason for span in self.status(name).table_status.wrong}
+
+    def files_with(self, text: str) -> set[str]:
+        found = files_with(Path(self.lake.root), [text.encode()])
+        return {file for file in found if "set_aside" not in file}
 
     def until_us(self, name: str) -> int | None:
         return self.status(name).table_status.until_us
@@ -427,11 +449,11 @@ class Cascade:
         self.silence(200 * SECOND_US)
         self.cascade()
         self.check()
-        for name in self.source_of:
-            status = self.status(name)
+        ends = {name: self.status(name) for name in self.source_of}
+        for name, status in ends.items():
             if status.table_status.wrong or status.doubt or not status.live_is_right:
                 raise WrongError(f"the end leaves {name} wrong: {status.text()}")
-        if len({self.until_us(name) for name in self.source_of}) > 1:
+        if len({status.table_status.until_us for status in ends.values()}) > 1:
             raise WrongError("the streams are not complete until one instant")
         self.taken_back += sum(self.weights(name).count(-1) for name in [*self.source_of][1:])
 
@@ -481,7 +503,7 @@ def act(world: Cascade, draw: Random) -> str:
             Click(draw.choice("uvw"), world.now_us - draw.choice(ago_us), draw.randrange(3))
             for _ in range(draw.randrange(1, 6))
         ]
-        root = draw.choice([source for source in world.sources if source.connector is None])
+        root = draw.choice(world.roots)
         world.land(*clicks, root=root)
         return f"land {root.name} {clicks}"
     if action == "restate":
@@ -497,28 +519,29 @@ def act(world: Cascade, draw: Random) -> str:
         if draw.random() < 0.2:
             world.lose(name, kill)
     elif action == "silence":
-        if world.clicks and draw.random() < 0.5:
+        if draw.random() < 0.5:
             world.silence(draw.randrange(1, 10) * SECOND_US)
     elif action == "cascade":
         if draw.random() < 0.4:
             world.cascade()
     elif action == "follow":
-        world.follow(draw.choice(world.followed), kill)
+        world.follow(draw.choice("".join(world.followed.values())), kill)
     else:
         getattr(world, action)(name, kill)
     return f"{action} {name} {kill}"
 
 
-def simulate(seed: int, steps: int) -> Cascade:
-    """A chain after so many actions; WrongError names the seed."""
+def simulate(seed: int, steps: int, of: type[World]) -> World:
+    """A world after so many actions; WrongError names the seed."""
     draw, done = Random(seed), list[str]()
-    with open_cascade() as world:
+    with open_cascade(of) as world:
         try:
+            for root in world.roots:
+                world.land(Click("u", world.now_us, 1), root=root)
             for _ in range(steps):
                 done.append(act(world, draw))
                 world.check()
-            if world.clicks:
-                world.settle()
+            world.settle()
         except Exception as error:
             raise WrongError(
                 f"seed {seed}, step {len(done)}: {error}\n" + "\n".join(done)
@@ -534,7 +557,7 @@ def main() -> int:
     args = parser.parse_args()
     compared = taken_back = 0
     for seed in range(args.first, args.first + args.seeds):
-        world = simulate(seed, args.steps)
+        world = simulate(seed, args.steps, Cascade)
         compared, taken_back = compared + world.compared, taken_back + world.taken_back
         sys.stdout.write(f"seed {seed}: {compared:,} right rows, {taken_back:,} taken back\n")
         sys.stdout.flush()

@@ -3,13 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from include.amend.erase_rows import erased_key
 from include.connectors import Merged
@@ -26,9 +22,7 @@ from include.settings import Source
 from include.stream.deploy_plan import make_plan
 from spark_jobs.erase_key import erase
 from spark_jobs.set_watermark import set_watermark
-from tests.amend.scan import files_with
 from tests.declared import put_file
-from tests.examples import examples
 from tests.simulator.cascade import (
     COLUMNS,
     DELAY_US,
@@ -43,11 +37,12 @@ from tests.simulator.cascade import (
     Click,
     Rows,
     WrongError,
-    act,
     field_of,
     open_cascade,
     sessions_of,
+    simulate,
 )
+from tests.simulator.world import Begun
 from tests.simulator.writes import killed_at
 
 pytestmark = pytest.mark.slow
@@ -145,32 +140,11 @@ class Merging(Cascade):
     source_of: Mapping[str, str] = {"a": SOURCE_OF["a"], "m": "all_of"}
     columns: Mapping[str, tuple[str, ...]] = {"a": COLUMNS["a"], "m": ("user", "k", "h")}
     sources = (ROOT, ORDERS, SESSIONS, merged_source())
-    followed = "sm"
+    followed: Mapping[str, str] = {"m": "sm"}
 
     def put_files(self) -> None:
         for name, text in {"a": A.format(factor=self.factor), "m": M}.items():
             put_file(self.files / f"{name}.py", text, self.streams[name])
-
-    def follow(self, name: str, kill: int | None = None) -> None:
-        """Ingest what a stream's parent has, and what is merged of it."""
-        sources = {"m": "all_of", "s": "from_a"}
-        self._do(lambda: ingest(self.lake, source_named(sources[name])), kill)
-
-    def cascade(self) -> list[str]:
-        """Follow and mend each stream in the order of the graph; those that were rebuilt."""
-        rebuilt = list[str]()
-        for name in self.source_of:
-            if name == "m":
-                self.follow("s")
-                self.follow("m")
-            self.run(name)
-            status = self.status(name)
-            own = [s for s in status.table_status.wrong if s.reason != "upstream"]
-            if own or not status.live_is_right:
-                self.rebuild(name)
-                self.run(name)
-                rebuilt.append(name)
-        return rebuilt
 
     def expected(self) -> dict[str, Rows]:
         of_a = sessions_of(self.clicks, self.factor)
@@ -203,44 +177,43 @@ class Merging(Cascade):
 class NeverIdle(Merging):
     sources = (ROOT, ORDERS, SESSIONS, merged_source(10_000 * SECOND_US))
 
+    def check(self) -> None:
+        super().check()
+        self.check_late()
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Some rows of each input, all taken, all right."""
+    with open_cascade(Merging) as made:
+        for number in range(4):
+            made.now_us += 6 * SECOND_US
+            for root, ago in ((ROOT, 0), (ORDERS, 0), (ROOT, 1)):
+                rows = [Click(user, made.now_us - ago * SECOND_US, number) for user in "uv"]
+                made.land(*rows, root=root)
+            made.cascade()
+        made.check()
+        assert made.table("m")
+        return made.copied(tmp_path_factory.mktemp("begun"))
+
 
 @pytest.fixture
-def world() -> Iterator[Merging]:
+def new() -> Iterator[Merging]:
     with open_cascade(Merging) as made:
         yield made
 
 
-@settings(examples(15), deadline=None, suppress_health_check=list(HealthCheck))
-@given(draw=st.randoms(use_true_random=False), is_idle=st.booleans())
+@pytest.fixture
+def world(new: Merging, begun: Begun) -> Merging:
+    new.go_on(begun)
+    return new
+
+
+@pytest.mark.parametrize("of", [Merging, NeverIdle])
 def test_wherever_a_status_says_right_a_merged_table_is_what_loops_over_all_rows_come_to(
-    draw: Random, is_idle: bool
+    of: type[Merging],
 ):
-    with open_cascade(Merging if is_idle else NeverIdle) as made:
-        for root in (ROOT, ORDERS):
-            made.land(Click("u", made.now_us, 1), root=root)
-        done = list[str]()
-        for _ in range(25):
-            done.append(act(made, draw))
-            made.check()
-            if not is_idle:
-                made.check_late()
-        made.settle()
-
-
-def begin(made: Merging) -> None:
-    """Some rows of each input, all taken, all right."""
-    for number in range(4):
-        made.now_us += 6 * SECOND_US
-        for root, ago in ((ROOT, 0), (ORDERS, 0), (ROOT, 1)):
-            rows = [Click(user, made.now_us - ago * SECOND_US, number) for user in "uv"]
-            made.land(*rows, root=root)
-        made.cascade()
-    made.check()
-    assert made.table("m")
-
-
-def reasons(made: Merging, name: str = "m") -> set[str | None]:
-    return {span.reason for span in made.status(name).table_status.wrong}
+    simulate(1, 25, of)
 
 
 def behind(made: Merging) -> str | None:
@@ -248,22 +221,21 @@ def behind(made: Merging) -> str | None:
     return why_not_ingest(made.lake, source, None, made.now())
 
 
-def test_nothing_is_taken_before_each_input_has_come(world: Merging):
-    world.land(Click("u", world.now_us, 1))
-    world.run("a")
+def test_nothing_is_taken_before_each_input_has_come(new: Merging):
+    new.land(Click("u", new.now_us, 1))
+    new.run("a")
     for name in "sm":
-        world.follow(name)
-    assert world.until_us("m") is None
-    assert "orders" in str(behind(world))
-    world.land(Click("u", world.now_us, 1), root=ORDERS)
-    world.settle()
+        new.follow(name)
+    assert new.until_us("m") is None
+    assert "orders" in str(behind(new))
+    new.land(Click("u", new.now_us, 1), root=ORDERS)
+    new.settle()
 
 
 def test_an_idle_input_is_not_waited_for_and_late_where_it_wakes_behind(world: Merging):
-    begin(world)
     silent_us = world.until_us("m")
-    for _ in range(8):
-        world.now_us += 6 * SECOND_US
+    for _ in range(4):
+        world.now_us += 10 * SECOND_US
         world.land(Click("u", world.now_us, 1))
         world.cascade()
     until_us = world.until_us("m")
@@ -272,13 +244,13 @@ def test_an_idle_input_is_not_waited_for_and_late_where_it_wakes_behind(world: M
     assert until_us > silent_us + 10 * SECOND_US
     world.check()
     world.land(Click("u", until_us - SECOND_US, 2), root=ORDERS)
-    assert reasons(world) == {"upstream"}  # it is in bronze of orders, and not taken yet
+    assert world.reasons("m") == {"upstream"}  # it is in bronze of orders, and not taken yet
     assert world.status("m").upstream is not None
     assert [each.state for each in make_plan(world.lake).streams if each.stream == "m"] == [
         "upstream"
     ]
     world.follow("m")
-    assert reasons(world) == {"late rows"}
+    assert world.reasons("m") == {"late rows"}
     assert make_plan(world.lake).exit_code == 4
     world.check()
     assert world.until_us("m") == until_us  # it holds the watermark where it is
@@ -286,7 +258,6 @@ def test_an_idle_input_is_not_waited_for_and_late_where_it_wakes_behind(world: M
 
 
 def test_an_input_that_was_made_anew_is_refused_until_the_merged_source_is(world: Merging):
-    begin(world)
     move_source_aside(world.lake, source_named("from_a"))
     ingest(world.lake, source_named("from_a"))
     assert world.status("m").upstream is not None
@@ -299,25 +270,25 @@ def test_an_input_that_was_made_anew_is_refused_until_the_merged_source_is(world
     world.settle()
 
 
-def test_a_large_step_is_cut_by_dates_and_goes_on_where_it_died(world: Merging):
+def test_a_large_step_is_cut_by_dates_and_goes_on_where_it_died(new: Merging):
     for _ in range(4):
-        world.now_us += 86_400 * SECOND_US
+        new.now_us += 86_400 * SECOND_US
         for root in (ROOT, ORDERS):
-            world.land(Click("u", world.now_us, 1), root=root)
-    world.run("a")
-    world.follow("s")
-    object.__setattr__(world.sources[-1], "commit_bytes", 1)
+            new.land(Click("u", new.now_us, 1), root=root)
+    new.run("a")
+    new.follow("s")
+    object.__setattr__(new.sources[-1], "commit_bytes", 1)
     try:
-        world.follow("m", kill=4)
-        world.check()
-        assert behind(world) is None
-        world.follow("m")
+        new.follow("m", kill=4)
+        new.check()
+        assert behind(new) is None
+        new.follow("m")
     finally:
-        object.__setattr__(world.sources[-1], "commit_bytes", 2**26)
-    world.check()
-    instants = dataset_of(world.lake.bronze("all_of")).to_table()["ingested_at"].to_pylist()
+        object.__setattr__(new.sources[-1], "commit_bytes", 2**26)
+    new.check()
+    instants = dataset_of(new.lake.bronze("all_of")).to_table()["ingested_at"].to_pylist()
     assert len({*instants}) >= 3
-    world.settle()
+    new.settle()
 
 
 # Amendments of one input
@@ -325,16 +296,15 @@ def test_a_large_step_is_cut_by_dates_and_goes_on_where_it_died(world: Merging):
 ERASED = "qzerinzq"
 
 
-@pytest.mark.parametrize("kill", [None, 20, 40])
+@pytest.mark.parametrize("kill", [None, 30])
 def test_an_erasure_in_one_input_reaches_the_merged_source_and_its_stream(
     world: Merging, kill: int | None
 ):
-    begin(world)
     kept = [*world.landed["orders"]]
     world.land(*[Click(ERASED, world.now_us - s * SECOND_US, 1) for s in (0, 1, 12)], root=ORDERS)
     world.silence(10 * SECOND_US)
     world.cascade()
-    assert erased(world)
+    assert world.files_with(ERASED)
 
     def erase_erin() -> None:
         erase(world.engine, world.lake, erased_key("orders", f"user={ERASED}"))
@@ -344,21 +314,15 @@ def test_an_erasure_in_one_input_reaches_the_merged_source_and_its_stream(
         world.follow("m")
     if is_begun or kill is None:
         erase_erin()
-    assert erased(world) == set()
+    assert world.files_with(ERASED) == set()
     world.landed["orders"] = kept
     world.check()
     world.run("m")
-    assert not reasons(world)
+    assert not world.reasons("m")
     world.settle()
 
 
-def erased(made: Merging) -> set[str]:
-    found = files_with(Path(made.lake.root), [ERASED.encode()])
-    return {file for file in found if "set_aside" not in file}
-
-
 def test_a_watermark_set_back_in_one_input_is_so_behind_it(world: Merging):
-    begin(world)
     right_us = world.now_us
     world.now_us += 10_000 * SECOND_US  # a machine's clock was ahead
     world.silence(0)
@@ -396,7 +360,6 @@ def _most(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _late(made: Merging) -> None:
-    begin(made)
     for at_us, root in (
         (made.now_us - 13 * SECOND_US, ROOT),
         (made.now_us - 14 * SECOND_US, ORDERS),
@@ -414,7 +377,6 @@ def _late(made: Merging) -> None:
 
 def _restated(made: Merging) -> None:
     """What the table of the stream takes back, before the merged source has taken it."""
-    begin(made)
     made.now_us += 9 * SECOND_US
     made.land(Click("u", made.now_us, 1))
     made.run("a")
@@ -429,7 +391,6 @@ def _restated(made: Merging) -> None:
 
 
 def _slow(made: Merging) -> None:
-    begin(made)
     made.now_us += 9 * SECOND_US
     made.land(Click("u", made.now_us, 1))
     made.cascade()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -77,6 +77,14 @@ STREAMS = tuple(
 FROM_FILE = 0.25
 
 
+class Begun(NamedTuple):
+    """A world that has come some way."""
+
+    lake: Path  # a copy
+    now_us: int
+    told: Any  # what the oracle knows
+
+
 class World:
     """One lake, and what producers have sent to it. `commits` is for the oracle."""
 
@@ -98,6 +106,15 @@ class World:
         self.landed: Commit | None = None  # of a file that ingestion has not come to the end of
         self.files_landed = 0
         Ingestion(self.lake, self.source)
+
+    def copied(self, folder: Path) -> Begun:
+        lake = Path(shutil.copytree(self.lake.root, folder / "lake"))
+        return Begun(lake, self.now_us, [*self.commits])
+
+    def go_on(self, begun: Begun) -> None:
+        shutil.rmtree(self.lake.root)
+        shutil.copytree(begun.lake, self.lake.root)
+        self.now_us, self.commits[:] = begun.now_us, begun.told
 
     # Time
 
