@@ -18,7 +18,7 @@ from include.stream.manifest import savepoints_of
 from include.stream_definition import load_definition
 from tests.refused import refused
 from tests.simulator.kinds import Kind
-from tests.simulator.operations import Operations
+from tests.simulator.operations import Operations, some_days
 from tests.simulator.oracle import Folded, folded, stamped
 from tests.simulator.sequences import days_in_time
 from tests.simulator.shapes import Shape
@@ -33,8 +33,9 @@ MONTH = 30
     params=["silences", "counts_per_key", pytest.param("counts", marks=pytest.mark.full)]
 )
 def do(request: pytest.FixtureRequest) -> Iterator[Operations]:
+    begun = some_days(request.param)
     operations = Operations(request.param)
-    operations.some_days()
+    operations.world.go_on(begun)
     yield operations
     operations.close()
 

@@ -1,11 +1,13 @@
 """One stream of a world, and everything that can be done to it: data, jobs, changes, harm."""
 
+import atexit
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,16 @@ from tests.simulator.damage import (
 )
 from tests.simulator.oracle import Landed
 from tests.simulator.stream_files import KINDS
-from tests.simulator.world import DELAY, MINUTE_US, SOURCE, START_US, World, open_world
+from tests.simulator.world import (
+    DELAY,
+    MINUTE_US,
+    SOURCE,
+    START_US,
+    Begun,
+    World,
+    fresh_folder,
+    open_world,
+)
 from tests.simulator.writes import Killed, killed_at, killing
 
 HOUR = timedelta(hours=1)
@@ -471,6 +482,18 @@ class Operations:
         self.auditor.check_clock()
         with suppress(*REFUSALS):  # it cannot even be judged, and says so
             self.auditor.check()
+
+
+@cache
+def some_days(kind: str) -> Begun:
+    """The world of `Operations.some_days`, which many tests go on from."""
+    operations = Operations(kind)
+    operations.some_days()
+    folder = fresh_folder()
+    atexit.register(shutil.rmtree, folder)
+    begun = operations.world.copied(folder)
+    operations.close()
+    return begun
 
 
 # Rows where bugs of a boundary show: at one instant, at the very end of a span, or just around it

@@ -52,16 +52,19 @@ def test_once_the_jvm_has_died_no_stream_fails_that_was_not_begun(world):
     "kind",
     [kind if kind == "silences" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS],
 )
-def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind):
+def test_a_run_killed_before_any_of_its_writes_is_finished_by_the_next(kind, tmp_path):
     rng = random.Random(3)
     rows = [some_rows(rng) for _ in range(3)]
+    with open_world() as world:
+        land(world, rows[0])
+        run(world, kind)
+        land(world, rows[1])
+        begun = world.copied(tmp_path)
 
     @contextmanager
     def made():
         with open_world() as world:
-            land(world, rows[0])
-            run(world, kind)
-            land(world, rows[1])
+            world.go_on(begun)
             yield world
 
     for world in killed_before_each(made, lambda world: run(world, kind)):

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from include.lake.errors import RowCountError
 from tests.simulator.auditor import WrongError
 from tests.simulator.kinds import INT, TEXT, Kind
-from tests.simulator.operations import Operations
+from tests.simulator.operations import Operations, some_days
 from tests.simulator.planted import PLANTED, planted
 from tests.simulator.sequences import FINDS, SEQUENCES, all_that_a_key_may_have
 from tests.simulator.shapes import Shape
@@ -30,14 +30,14 @@ RICH = replace(
 QUICK = ("value-digits", "groups-newest", "seen-ends-early")  # others take half a minute
 
 
-def check(kind, sequence, spark=None, opened=None):
+def check(kind, sequence, spark=None, opened=None, begun=None):
     operations = Operations(kind, opened=(spark and spark_world(spark, shape=AROUND)) or opened)
     if spark:
         operations.death = RuntimeError
         operations.loud = (*operations.loud, PySparkException)
         operations.restart = spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache
     try:
-        operations.some_days()
+        operations.world.go_on(begun) if begun else operations.some_days()
         sequence(operations)
         operations.mend_by_rebuild()
     finally:
@@ -50,13 +50,14 @@ def check(kind, sequence, spark=None, opened=None):
     ["silences", *(pytest.param(k, marks=pytest.mark.full) for k in ("counts", "counts_per_key"))],
 )
 def test_a_sequence_is_right_or_says_where_not(kind, sequence):
-    check(kind, sequence)
+    check(kind, sequence, begun=some_days(kind))
 
 
 @pytest.mark.parametrize("bug", FINDS)
 def test_a_bug_that_is_put_back_is_found_by_its_sequence(bug):
+    begun = some_days("counts")
     with planted(bug), pytest.raises((WrongError, RowCountError)):
-        check("counts", FINDS[bug])
+        check("counts", FINDS[bug], begun=begun)
 
 
 @pytest.mark.parametrize(
