@@ -1,13 +1,11 @@
 """Streams in a folder of one's own, STREAMS, in place of the shipped ones."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from include.settings import PROJECT
 
@@ -17,7 +15,6 @@ from include.settings import Field, Source
 PAGE = Field(name="page", type="string", comment="What was looked at")
 SOURCES = (Source(name="visits", time_field="at", comment="Visits", fields=(PAGE,)),)
 """
-VISITS = [{"page": "home", "at": f"2026-03-01T{hour:02}:00:00Z"} for hour in range(3)]
 
 
 @pytest.fixture
@@ -74,16 +71,3 @@ def test_airflow_has_their_dags_alone_and_nobody_to_notify(own):
     *dags, errors, found = shown.splitlines()[-1].split()
     assert {*dags} == {"deploy", "stream_pages", "table_maintenance"}
     assert (errors, found) == ("0", "()")
-
-
-@pytest.mark.spark
-def test_a_job_runs_one(own, tmp_path):
-    stateful("new", "pages")
-    lake = tmp_path / "lake"
-    landing = lake / "landing" / "visits"
-    landing.mkdir(parents=True)
-    (landing / "0.jsonl").write_text("\n".join(map(json.dumps, VISITS)))
-    stateful("stream", "pages", "--lake", str(lake))
-    rows = DeltaTable(lake / "tables" / "pages").to_pyarrow_table(columns=["page", "events"])
-    # The newest waits for the watermark.
-    assert rows.to_pylist() == [{"page": "home", "events": 2}]

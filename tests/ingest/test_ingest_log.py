@@ -126,8 +126,14 @@ UNTAKEN = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("died", range(WRITES + 1))
+@pytest.mark.parametrize(
+    ("died", "harm"),
+    [
+        pytest.param(died, harm, marks=() if (died + number) % 3 == 0 else pytest.mark.full)
+        for died in range(WRITES + 1)
+        for number, harm in enumerate(HARMS)
+    ],
+)
 def test_what_was_logged_is_there_once_or_the_loss_is_said(
     template: Lake, tmp_path: Path, died: int, harm: str
 ):
@@ -169,15 +175,12 @@ def die_and_harm(lake: Lake, died: int, harm: str, parse: Parse = parsed_here) -
 
 
 @pytest.mark.parametrize("overtaken", range(WRITES))
-@pytest.mark.parametrize("mended", [None, "1.jsonl"])
-def test_two_runs_at_once_take_each_row_once(
-    template: Lake, tmp_path: Path, overtaken: int, mended: str | None
-):
+def test_two_runs_at_once_take_each_row_once(template: Lake, tmp_path: Path, overtaken: int):
     lake = Lake(str(shutil.copytree(template.root, tmp_path / "lake")))
     with pytest.MonkeyPatch.context() as patch:
-        Dying(patch, overtaken, lambda: run(lake, mended))
+        Dying(patch, overtaken, lambda: run(lake, "1.jsonl"))
         run(lake, "0.jsonl")
-    assert rows_in(lake) == rows_of(0, True) + rows_of(1, mended is not None) + rows_of(2)
+    assert rows_in(lake) == rows_of(0, True) + rows_of(1, True) + rows_of(2)
 
 
 @pytest.mark.parametrize("went_on", [(True, True), (True, False), (False, True)])

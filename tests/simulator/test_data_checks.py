@@ -155,7 +155,7 @@ def test_sequences_of_checks_runs_restates_and_kills_end_right(seed):
     with open_world() as world:
         auditor = Auditor(world, kind)
         stops = 0
-        for _ in range(40):
+        for _ in range(24):
             limit = rng.choice([None, 2, 5, 9])
             check = Check(name="few", each_row=f"amount <= {limit}")
             declare(world, kind, *([] if limit is None else [check]))

@@ -31,7 +31,7 @@ PARTS = {
     "checkpoint": ("checkpoints/sim_{0}",),
     "bronze": ("bronze/sent", "quarantine/sent", "ingest_log/sent"),
 }
-TRIED, TRIED_IN_FULL = 15, 2_000  # mixtures of each kind, drawn from all
+TRIED, TRIED_IN_FULL = 6, 2_000  # mixtures of each kind, drawn from all
 HOUR = timedelta(hours=1)
 
 

@@ -84,7 +84,7 @@ class Plans(Simulation):
 
 TestPlans = Plans.TestCase
 TestPlans.settings = settings(
-    examples(10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    examples(6), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -97,7 +97,7 @@ def test_a_plan_of_a_chain_is_carried_out_in_its_order(seed):
     with open_cascade() as world, CommandLine(lambda: world.engine).installed():
         world.land(Click("u", world.now_us, 1), Click("v", world.now_us, 2))
         world.settle()
-        for _ in range(20):
+        for _ in range(12):
             act(world, draw)
         world.settle()
         world.deploy(8 - world.factor)
