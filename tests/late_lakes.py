@@ -9,15 +9,12 @@ from typing import Any
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.fold.definition import KeyedFold
-from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
-from include.stream_definition import load_definition
 from include.streams.device_signals import Signal
 from include.streams.service_health import LogLine
 from include.streams.threshold_alerts import UserEvent
 from tests.bronze import Happened, StampedRow, rows_for, stamp
-from tests.engines.lake_runs import drained
 from tests.fold import oracle
 
 HOUR_US = 3_600_000_000
@@ -73,14 +70,6 @@ def until_of(stream: Stream, stamped: Iterable[Sequence[StampedRow]]) -> int:
     return oracle.until(rows_of(stamped), delay_us(stream))
 
 
-def live_result(
-    stream: Stream, fold: KeyedFold, stamped: Iterable[Sequence[StampedRow]]
-) -> oracle.Result:
-    """What the rows that are not late come to."""
-    seen = rows_for(fold, rows_of(stamped))
-    return oracle.expected(fold, oracle.calls_of(fold), seen, delay_us(stream))
-
-
 def truth(fold: KeyedFold, rows: Sequence[StampedRow], until_us: int) -> Any:
     """The table of all rows, late ones too, before an instant."""
     all_in_time = [
@@ -98,38 +87,4 @@ def at(micros: int) -> datetime:
     return EPOCH + micros * MICROSECOND
 
 
-HOUR = timedelta(hours=1)
-BUYING = {"event_type": "purchase", "span": 4 * HOUR, "limit": 2}
-STREAMS = {
-    "device_signals": small("device_signals"),
-    "user_counts": small("user_counts"),
-    "user_sessions": small("user_sessions", settings={"gap": HOUR}),
-    "threshold_alerts": small("threshold_alerts", settings=BUYING),
-    "service_health": small("service_health", settings={"stale_after": HOUR, "time": "event"}),
-}
-# Whoever writes bronze must know all columns that its streams read.
-WRITER = {"user_events": load_definition(STREAMS["threshold_alerts"]).fold}
-
-
-def writer_of(stream: Stream) -> KeyedFold:
-    return WRITER.get(stream.source) or load_definition(stream).fold
-
-
-def in_runs(spark, lake, stream, stamped, runs) -> None:
-    drained(spark, lake, stream, writer_of(stream), stamped, runs)
-
-
 DAYS_US = [START_US + day * DAY_US for day in range(6)]
-
-
-# What the check says of a table that is not right, or of a live state that is not.
-OF_STATUS = {"late_rows_not_restated", "state_lacks_rows", "table_not_right", "table_changed"}
-
-
-def days(number: int, seed: int, **more: int):
-    """A commit for each eight hours, of few rows."""
-    return commits(seed, days=number, size=8, **more)
-
-
-def found(lake, stream) -> set[str]:
-    return {each.finding for each in check_checkpoint(lake, stream).findings} & OF_STATUS

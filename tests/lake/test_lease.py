@@ -13,15 +13,6 @@ from include.lake.lease import hold_lease
 from tests.refused import refused
 
 
-def test_a_lease_that_is_taken_names_its_holder(lake):
-    with (
-        hold_lease(lake, "stream-user_counts"),
-        refused("lease_taken", subject="stream-user_counts"),
-        hold_lease(lake, "stream-user_counts"),
-    ):
-        pass
-
-
 def test_who_has_patience_gets_the_lease_when_it_is_given_back(lake, monkeypatch):
     holder = hold_lease(lake, "ingest-signals")
     wait_until, attempts = lease.wait_until, []

@@ -1,7 +1,5 @@
 """A lease on an object store whose answers are lost, and whose objects others change."""
 
-import json
-
 import obstore
 import pytest
 from obstore.exceptions import GenericError
@@ -83,7 +81,3 @@ def test_a_lease_that_was_deleted_is_lost(store, lease, monkeypatch, is_not_foun
     for ours in (lease.renew, lease.give_back):
         with refused("lease_lost", subject=lease.name):
             ours()
-
-
-def test_a_lease_is_told_as_json(store, lease):
-    assert json.loads(lease.holder() or "") == HELD

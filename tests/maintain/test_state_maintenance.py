@@ -26,6 +26,7 @@ from include.steps import STEPS, StreamRun
 from spark_jobs.compact_state import compact
 from spark_jobs.engines.spark_engine import SparkEngine
 from tests.engines.lake_runs import drained, with_conf
+from tests.engines.live_lakes import expected_rows, local_run, table_rows
 from tests.stream.test_spark_checkpoint import FOLD, STREAM, rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.turn(2)]
@@ -49,6 +50,7 @@ def test_a_checkpoint_that_grew_is_found_and_compacted(spark, lake):
     assert after.size.measured.files < sizes[-1].size.measured.files
     assert after.size.measured.state_bytes < sizes[-1].size.measured.state_bytes
     drained(spark, lake, LIMITED, FOLD, commits[4:], runs=1)
+    assert table_rows(lake, STREAM, FOLD) == expected_rows(local_run(FOLD, commits), FOLD)
     assert open_findings(lake) == ["replay_versions"]  # a compaction is no check
     record_check(lake, check_checkpoint(lake, LIMITED))
     assert open_findings(lake) == []

@@ -12,13 +12,13 @@ from include.lake.generations import complete_until
 from include.stream.bronze import newest_bronze
 from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
-from include.stream.restate_plan import plan_restate, why_not_rebuild
+from include.stream.restate_plan import plan_restate
 from include.stream.stream_status import stream_status
 from spark_jobs.rebuild_stream import rebuild
 from spark_jobs.restate_interval import restate
 from tests.refused import refused_until
 from tests.simulator.steps import land, lived, run
-from tests.simulator.world import MINUTE_US, START_US, World
+from tests.simulator.world import MINUTE_US, World
 
 
 @pytest.fixture
@@ -48,19 +48,6 @@ def test_neither_a_backfill_nor_a_rebuild_folds_rows_that_an_initial_state_stand
     rebuild(world.engine, world.lake, stream, RebuildOptions())
     assert stream_status(world.lake, stream).table_status.live_is_right
     assert world.table("counts") == before
-
-
-def test_the_last_run_of_a_backfill_rebuilds(world: World):
-    """By docs/backfills.md, where late rows or other code are not in the live state."""
-    stream = world.streams["counts"]
-    for _ in range(5):
-        land(world, [("a", 0, 1)], 60)
-    run(world, "counts")
-    start, complete = instant_of(START_US), complete_until(world.lake, stream.name)
-    assert complete is not None
-    world.deploy("counts", "b")
-    restate(world.engine, world.lake, stream, start, complete)
-    assert why_not_rebuild(world.lake, stream, start, lambda dates: 0) is None
 
 
 def test_while_a_clock_is_repaired_plans_are_refused_as_their_jobs_are(world: World):
