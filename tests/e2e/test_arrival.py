@@ -1,6 +1,5 @@
 """Starts by arrival in a running Airflow: none is lost, and there is no hot loop. Jobs run without a JVM."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,8 +11,7 @@ from include.ingest.ingest_log import read_done
 from include.lake.ops import last_run
 from include.lake.paths import Lake, made_lake
 from include.registry import stream_named
-from tests.e2e.make_run import ROOT
-from tests.e2e.one_stream import STREAM, project_of_one_stream, run_in
+from tests.e2e.one_stream import PLAY, STREAM, project_without_jvm, run_in
 from tests.landed_sql import oracle_rows, table_rows
 
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.turn(2)]
@@ -21,34 +19,11 @@ pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.turn(2)]
 AGAIN = 25.0
 BURST, DAYS = 50, 3
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-# The job fails while the lake has a file `fail`.
-SUBMIT = """#!/bin/sh
-test ! -e "$LAKE/fail" || exit 1
-exec {python} -m tests.e2e.without_jvm "$@"
-"""
-PLAY = """
-import json, os, signal, sys, time
-from datetime import datetime, timedelta, UTC
-from pathlib import Path
-
-from include.airflow.environment import any_free_port
-from include.airflow.local_airflow import airflow, are_healthy, start_background
+SCENES = """
 from include.ingest.ingest_log import read_done
-from include.lake.paths import Lake
 
-lake, (stream, burst, today) = Lake(sys.argv[1]), sys.argv[2:]
+stream, burst, today = *sys.argv[2:4], datetime.fromisoformat(sys.argv[4])
 dag, landing = f"stream_{stream}", Path(lake.landing("user_events"))
-LATEST = time.monotonic() + 1200
-result, today = {}, datetime.fromisoformat(today)
-
-def wait_for(what, is_there):
-    while not (found := is_there()):
-        parts.check_alive()
-        if time.monotonic() > LATEST:
-            runs = [(run["run_type"], run["state"]) for run in api.dag_runs(dag)]
-            sys.exit(f"no {what}: {result}, {runs}, {events()}")
-        time.sleep(1.0)
-    return found
 
 def land(name, days=0, files=1):
     at = today - timedelta(days=days)
@@ -132,23 +107,30 @@ def a_failing_run():
 def a_backfill():
     files, before, asked = done() + 1, len(started("success")), len(arrivals())
     set_places(0)
-    dates = {"from_date": (today - timedelta(days=3)).isoformat(), "to_date": (today - timedelta(days=2)).isoformat()}
-    body = {"dag_id": dag, **dates, "max_active_runs": 1, "reprocess_behavior": "completed",
-            "run_backwards": False, "dag_run_conf": {}}
-    api.call("POST", "/api/v2/backfills", json=body)
-    def backfill(*states):
+    backfill(dag, *((today - timedelta(days=days)).isoformat() for days in (3, 2)))
+    def backfilled(*states):
         runs = api.call("GET", f"/api/v2/dags/{dag}/dagRuns", params={"run_type": "backfill"})["dag_runs"]
         return [run for run in runs if run["run_type"] == "backfill" and run["state"] in states]
-    wait_for("backfill", lambda: backfill("running"))
+    wait_for("backfill", lambda: backfilled("running"))
     land("meanwhile")
     wait_for("event beside the backfill", lambda: len(arrivals()) > asked)
-    result["backfill"] = {"beside": len(started("success")) - before, "left": len(backfill("running"))}
+    result["backfill"] = {"beside": len(started("success")) - before, "left": len(backfilled("running"))}
     set_places(1)
-    wait_for("end of the backfill", lambda: not backfill("running", "queued"))
+    wait_for("end of the backfill", lambda: not backfilled("running", "queued"))
     wait_for("run after the backfill", lambda: runs_one_more(before, files))
     result["backfill"]["runs"] = [
-        [run["state"], run["data_interval_start"], run["data_interval_end"]] for run in backfill("success", "failed")
+        [run["state"], run["data_interval_start"], run["data_interval_end"]] for run in backfilled("success", "failed")
     ]
+
+def a_new_stream():
+    streams, dag = Path("include", "streams"), "stream_order_counts"
+    with (streams / "sources.py").open("a") as sources:
+        sources.write("SOURCES += (Source(**{**vars(SOURCES[1]), 'name': 'orders'}),)")
+    text = (streams / f"{stream}.py").read_text()
+    (streams / "order_counts.py").write_text(text.replace('"user_events"', '"orders"'))
+    ended = lambda: api.dag(dag) and [run for run in api.dag_runs(dag) if run["state"] == "success"]
+    wait_for("run of the new stream", ended)
+    result["pools"] = {pool["name"]: pool["slots"] for pool in api.call("GET", "/api/v2/pools")["pools"]}
 
 with airflow(lake, any_free_port()) as (parts, api):
     landing.mkdir(parents=True)
@@ -156,7 +138,7 @@ with airflow(lake, any_free_port()) as (parts, api):
     wait_for("watch", watchers)
     # One of the schedule is due, and would take along what lands.
     wait_for("first run", lambda: [run for run in api.dag_runs(dag) if run["state"] == "success"])
-    for scene in (a_burst, a_pause, a_dead_triggerer, a_failing_run, a_backfill):
+    for scene in (a_burst, a_pause, a_dead_triggerer, a_failing_run, a_backfill, a_new_stream):
         scene()
     result["runs"] = len(started())
     result["asked"] = [(event["timestamp"], event["extra"]["payload"]["waiting"][:2]) for event in arrivals()]
@@ -172,27 +154,18 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def played(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One Airflow in which all happens, one thing after the other."""
-    project = project_of_one_stream(tmp_path_factory.mktemp("project"))
-    (project / "tests").symlink_to(ROOT / "tests")
-    (project / "dags" / "table_maintenance.py").unlink()  # due at once, in a new database
-    submit = project / "include" / "bin" / "spark-submit-with-parent"
-    submit.write_text(SUBMIT.format(python=sys.executable))
     changes = {
         f"include/streams/{STREAM}.py": (
             'schedule="0 * * * *",',
             'schedule="0 0 * * *", on_arrival=timedelta(seconds=10),',
         ),
         "include/observe/arrival.py": ("AGAIN_SECONDS = 600.0", f"AGAIN_SECONDS = {AGAIN}"),
-        "dags/spark_task.py": ("retries=2", "retries=0"),
     }
-    for name, (before, after) in changes.items():
-        text = (project / name).read_text()
-        assert text.count(before) == 1
-        (project / name).write_text(text.replace(before, after))
+    project = project_without_jvm(tmp_path_factory.mktemp("project"), changes=changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD", "10")
         patch.setenv("AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL", "5")
-        return run_in(project, PLAY, lake.root, STREAM, str(BURST), TODAY.isoformat())
+        return run_in(project, PLAY + SCENES, lake.root, STREAM, str(BURST), TODAY.isoformat())
 
 
 def test_a_burst_is_a_run_or_two(played):
@@ -225,6 +198,12 @@ def test_a_start_waits_for_a_backfill_whose_runs_have_their_intervals(played):
         for state, start, end in played["backfill"]["runs"]
     )
     assert found == [("success", day, day + timedelta(days=1)) for day in days]
+
+
+def test_a_stream_of_a_new_source_is_put_beside_the_others_while_airflow_runs(played):
+    """Nothing is registered or restarted."""
+    pools = {"source_orders", "stream_order_counts", "source_user_events", f"stream_{STREAM}"}
+    assert {name: played["pools"].get(name) for name in pools} == dict.fromkeys(pools, 1)
 
 
 @pytest.mark.usefixtures("played")

@@ -1,8 +1,6 @@
 """A chain of three streams in a running Airflow: a child starts when its parent has published, a backfill goes
 downstream. Jobs run without a JVM."""
 
-import re
-import sys
 from collections import Counter
 from typing import Any
 
@@ -10,38 +8,18 @@ import pytest
 
 from include.lake.ops import read_ops
 from include.lake.paths import Lake, made_lake
-from tests.e2e.make_run import ROOT
-from tests.e2e.one_stream import project_of_one_stream, run_in
-from tests.e2e.test_arrival import SUBMIT
+from tests.e2e.one_stream import PLAY, project_without_jvm, run_in
 
 pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.turn(1)]
 
 NAMES = ("user_sessions", "session_streaks", "streak_alerts")
-PLAY = """
-import json, sys, time
-from collections import Counter
-from pathlib import Path
-
+SCENES = """
 from deltalake import DeltaTable
-from include.airflow.environment import any_free_port
-from include.airflow.local_airflow import airflow, start_background
-from include.lake.paths import Lake
 from include.registry import stream_named
 from include.stream.stream_status import stream_status
 
-lake, names = Lake(sys.argv[1]), sys.argv[2:]
-root, *children = names
-landing, result = Path(lake.landing("user_events")), {}
-LATEST = time.monotonic() + 1500
-
-def wait_for(what, is_there):
-    while not (found := is_there()):
-        parts.check_alive()
-        if time.monotonic() > LATEST:
-            runs = {name: [(run["dag_run_id"], run["state"]) for run in runs_of(name)] for name in names}
-            sys.exit(f"no {what}: {result}, {runs}, {rows()}")
-        time.sleep(1.0)
-    return found
+root, *children = names = sys.argv[2:]
+landing = Path(lake.landing("user_events"))
 
 def runs_of(name, kind=None):
     found = api.call("GET", f"/api/v2/dags/stream_{name}/dagRuns", params={"limit": 100})["dag_runs"]
@@ -100,10 +78,8 @@ def late(name, hour):
 def a_backfill_goes_downstream():
     late("late", 7)
     result["late"] = rows()
-    dates = {"from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-02T00:00:00Z"}
-    body = {"dag_id": f"stream_{root}", **dates, "max_active_runs": 1, "reprocess_behavior": "completed",
-            "run_backwards": False, "dag_run_conf": {"downstream": True, "rebuild": True}}
-    api.call("POST", "/api/v2/backfills", json=body)
+    days = ("2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z")
+    backfill(f"stream_{root}", *days, downstream=True, rebuild=True)
     wait_for("right tables", lambda: has_rows(14, 2, 2) and are_right())
 
 def a_plan_mends_the_chain():
@@ -131,19 +107,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture(scope="module")
 def played(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One Airflow in which all happens, one thing after the other."""
-    project = project_of_one_stream(tmp_path_factory.mktemp("project"), *NAMES)
-    (project / "tests").symlink_to(ROOT / "tests")
-    (project / "dags" / "table_maintenance.py").unlink()  # due at once, in a new database
-    submit = project / "include" / "bin" / "spark-submit-with-parent"
-    submit.write_text(SUBMIT.format(python=sys.executable))
-    for name, hour in zip(NAMES, ("0 0 * * *", "0 0 1 1 *", "0 0 1 1 *"), strict=True):
-        file = project / "include" / "streams" / f"{name}.py"
-        file.write_text(re.sub('schedule="[^"]*"', f'schedule="{hour}"', file.read_text()))
-    task = (project / "dags" / "spark_task.py").read_text()
-    (project / "dags" / "spark_task.py").write_text(task.replace("retries=2", "retries=0"))
+    schedules = zip(NAMES, ("0 *", "5 *", "10 *"), ("0 0 * * *", *["0 0 1 1 *"] * 2), strict=True)
+    changes = {
+        f"include/streams/{name}.py": (f'schedule="{before} * * *"', f'schedule="{after}"')
+        for name, before, after in schedules
+    }
+    project = project_without_jvm(tmp_path_factory.mktemp("project"), *NAMES, changes=changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEPLOY", "approve")
-        return run_in(project, PLAY, lake.root, *NAMES)
+        return run_in(project, PLAY + SCENES, lake.root, *NAMES)
 
 
 def test_new_code_runs_when_its_plan_is_approved(played):

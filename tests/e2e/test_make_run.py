@@ -2,15 +2,12 @@
 
 import json
 import re
-import shutil
 import stat
 import sys
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from include.lake.lease import wait_until
 from include.lake.ops import last_run, read_ops
 from include.registry import all_streams, ancestors_of
 from include.stream_definition import load_definition
@@ -25,10 +22,6 @@ pytestmark = [
     pytest.mark.xdist_group("make run"),
 ]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-
-
-def has_job(project: Path, job: str) -> bool:
-    return any(f"/{job}.py" in command for command in processes_of(project).values())
 
 
 def test_one_command_fills_every_table_on_a_machine_with_python_and_java_only(project, first_run):
@@ -98,24 +91,3 @@ def test_the_second_start_makes_nothing_changes_nothing_and_ctrl_c_ends_it_all(p
         interrupt(process)
     assert processes_of(project.folder) == {}
     assert project.table_files() == files
-
-
-@pytest.mark.full
-@linux
-def test_ctrl_c_in_a_spark_job_ends_it_and_the_next_start_continues(project, first_run):
-    landing = Path(project.lake.landing("signals"))
-    one_more = next(file for file in landing.rglob("*.jsonl") if file.is_file())
-    shutil.copy(one_more, one_more.with_name("once-more.jsonl"))
-    process = project.make_run()
-    try:
-        read_until(process, "device_signals: running")
-        assert wait_until(lambda: has_job(project.folder, "run_stream"), JOB_DEADLINE)
-    finally:
-        interrupt(process)
-    assert processes_of(project.folder) == {}
-    process = project.make_run("ONCE=1")
-    output = process.communicate()[0]
-    assert process.returncode == 0, output
-    ingests = [run for run in read_ops(project.lake, "runs").to_pylist() if run["files_landed"]]
-    files = sum(run["files_landed"] for run in ingests if run["subject"] == "signals")
-    assert files == sum(file.is_file() for file in landing.rglob("*"))
