@@ -136,26 +136,6 @@ def test_dag_runs_fill_the_table_compact_the_state_and_start_no_jvm_for_nothing(
     assert read_ops(lake, "runs", {"job": "restate_interval"}).num_rows == 0
 
 
-@pytest.mark.spark
-def test_a_backfills_first_run_restates_all_that_wait_and_the_next_finds_it_right(
-    lake, airflow_environment
-):
-    sessions = {"stream": "user_sessions"}
-    land_hours(lake, range(6))
-    run_dag(airflow_environment, **sessions)
-    land(lake, late_event(), file="late.jsonl")
-    run_dag(airflow_environment, **sessions)
-    at = datetime(2026, 3, 1, 1, tzinfo=UTC)
-    backfill = sessions | {"run_type": "backfill"}
-    first = run_dag(airflow_environment, logical_date=at, queued=[at + HOUR], **backfill)
-    assert first == outcome("restate_interval", "publish")
-    (restated,) = read_ops(lake, "runs", {"job": "restate_interval"}).to_pylist()
-    assert (restated["start"], restated["until"]) == (at, at + 2 * HOUR)
-    next_one = run_dag(airflow_environment, logical_date=at + HOUR, **backfill)
-    assert next_one == outcome("restate_interval")
-    assert read_ops(lake, "runs", {"job": "restate_interval"}).num_rows == 1
-
-
 def test_a_backfill_of_what_is_not_complete_makes_its_run_red(airflow_environment):
     red = run_dag(airflow_environment, run_type="backfill", logical_date=LATER)
     # Not green for want of a failed task at the end: publish runs whatever has failed.
@@ -179,11 +159,6 @@ def test_a_rebuild_waits_for_the_queued_runs_and_makes_the_run_red_when_it_fails
     assert red == outcome("restate_interval", rebuild="failed", **after_it)
     waiting = run_dag(airflow_environment, **options, queued=[LATER - 2 * HOUR])
     assert waiting == outcome("restate_interval")
-
-
-def late_event() -> str:
-    late = {"user_id": "ann", "event_time": "2026-03-01T01:30:00Z", "event_type": "view"}
-    return json.dumps(late | {"value": 1})
 
 
 def land_hours(lake: Lake, hours: range) -> None:

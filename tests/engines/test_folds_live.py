@@ -253,7 +253,9 @@ def test_the_cases_have_what_makes_them_hard(case):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("case", ["duplicates", "timers", "orders"])
+@pytest.mark.parametrize(
+    "case", ["duplicates", "timers", pytest.param("orders", marks=pytest.mark.full)]
+)
 def test_a_replay_goes_on_from_a_savepoint(spark, lake, case):
     given, engine = arrived(CASES[case], seed=6), SparkEngine(spark)
     stream, fold, middle_us = given.stream, given.fold, given.until_us - 12_000

@@ -108,7 +108,7 @@ def test_what_a_run_failed_for_is_found_whatever_write_it_was_killed_before():
             land(world, [("a", 0, 1)])
             yield world
 
-    for world in killed_before_each(made, lambda world: run(world, "counts")):
+    for world in killed_before_each(made, lambda world: run(world, "counts"), every=3):
         run(world, "counts")
         found = read_ops(world.lake, "findings", {"finding": "rows_dead_lettered"})
         assert {row["count"] for row in found.to_pylist()} == {1}

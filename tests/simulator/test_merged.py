@@ -296,10 +296,7 @@ def test_a_large_step_is_cut_by_dates_and_goes_on_where_it_died(new: Merging):
 ERASED = "qzerinzq"
 
 
-@pytest.mark.parametrize("kill", [None, 30])
-def test_an_erasure_in_one_input_reaches_the_merged_source_and_its_stream(
-    world: Merging, kill: int | None
-):
+def test_an_erasure_in_one_input_reaches_the_merged_source_and_its_stream(world: Merging):
     kept = [*world.landed["orders"]]
     world.land(*[Click(ERASED, world.now_us - s * SECOND_US, 1) for s in (0, 1, 12)], root=ORDERS)
     world.silence(10 * SECOND_US)
@@ -309,11 +306,9 @@ def test_an_erasure_in_one_input_reaches_the_merged_source_and_its_stream(
     def erase_erin() -> None:
         erase(world.engine, world.lake, erased_key("orders", f"user={ERASED}"))
 
-    is_begun = kill is not None and killed_at(kill, erase_erin)
-    if is_begun:
-        world.follow("m")
-    if is_begun or kill is None:
-        erase_erin()
+    assert killed_at(30, erase_erin)
+    world.follow("m")
+    erase_erin()
     assert world.files_with(ERASED) == set()
     world.landed["orders"] = kept
     world.check()

@@ -84,7 +84,7 @@ class Plans(Simulation):
 
 TestPlans = Plans.TestCase
 TestPlans.settings = settings(
-    examples(6), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    examples(10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -122,12 +122,14 @@ def killed_at(at: int, action: Callable[[], object]) -> bool:
 
 
 def killed_before_each(
-    make: Callable[[], AbstractContextManager[Made]], job: Callable[[Made], object]
+    make: Callable[[], AbstractContextManager[Made]],
+    job: Callable[[Made], object],
+    every: int = 1,
 ) -> Iterator[Made]:
-    """Yield what `make` makes, once for each write of a job, which has died before it."""
+    """Yield what `make` makes, once for each write of a job, or `every` other, which has died before it."""
     with make() as made:
         writes = writes_of(lambda: job(made)).count
-    for number in range(1, writes + 1):
+    for number in range(1, writes + 1, every):
         with make() as made:
             assert killed_at(number, lambda made=made: job(made)), number
             yield made
