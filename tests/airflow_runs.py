@@ -36,12 +36,13 @@ def run_script(script: str, arguments: Sequence[str], environment: dict[str, str
     # In a file: Airflow looks up the source of what a Dag calls.
     file = Path(environment["AIRFLOW_HOME"], "script.py")
     file.write_text(script)
+    return result_of(str(file), *arguments, env=environment)
+
+
+def result_of(*words: str, **settings: Any) -> Any:
+    """What a process of Python prints as JSON after RESULT."""
     done = subprocess.run(
-        [sys.executable, str(file), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *words], capture_output=True, text=True, check=False, **settings
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert len(lines) == 1, done.stdout[-5000:] + done.stderr[-5000:]

@@ -12,8 +12,6 @@ from include.fold.definition import KeyedFold
 from include.registry import stream_named
 from include.settings import SavepointRules, Stream
 from include.streams.device_signals import Signal
-from include.streams.service_health import LogLine
-from include.streams.threshold_alerts import UserEvent
 from tests.bronze import Happened, StampedRow, rows_for, stamp
 from tests.fold import oracle
 
@@ -21,14 +19,6 @@ HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 START_US = 1_750_032_000_000_000  # a midnight
 KEYS = 4
-# An event of each source, as any of its streams reads it.
-EVENTS = {
-    "signals": lambda key, time_us: Signal(key, time_us, 1),
-    "user_events": lambda key, time_us: UserEvent(
-        f"u{key}", time_us, "purchase" if time_us % 2 else "look"
-    ),
-    "service_logs": lambda key, time_us: LogLine(f"s{key}"),
-}
 
 
 def small(name: str, **changes: Any) -> Stream:
@@ -39,35 +29,22 @@ def small(name: str, **changes: Any) -> Stream:
     return replace(stream_named(name), **few | rules | changes)
 
 
-def commits(
-    seed: int, days: int, source: str = "signals", size: int = 30, late: int = 0, tardy: int = 0
-) -> list[list[StampedRow]]:
-    """A commit for each eight hours. From the second day on, `late` rows of it are a day behind,
-    and `tardy` ones less than an hour."""
+def commits(seed: int, days: int, late: int) -> list[list[StampedRow]]:
+    """A commit of signals for each eight hours. From the second day on, `late` rows of it are a day behind."""
     rng = random.Random(seed)
     made = []
     for number in range(days * 3):
         start_us = START_US + number * 8 * HOUR_US
-        times = [start_us + rng.randrange(8 * HOUR_US) for _ in range(size)]
+        times = [start_us + rng.randrange(8 * HOUR_US) for _ in range(30)]
         if number >= 3:
             times += [time_us - DAY_US for time_us in rng.sample(times, late)]
-            times += [start_us - rng.randrange(HOUR_US) for _ in range(tardy)]
-        event = EVENTS[source]
-        made.append([Happened(event(rng.randrange(KEYS), time_us), time_us) for time_us in times])
+        signals = [Signal(rng.randrange(KEYS), time_us, 1) for time_us in times]
+        made.append([Happened(each, each.event_time_us) for each in signals])
     return stamp(made)
 
 
 def rows_of(stamped: Iterable[Sequence[StampedRow]]) -> list[StampedRow]:
     return [row for commit in stamped for row in commit]
-
-
-def delay_us(stream: Stream) -> int:
-    return stream.watermark_delay // MICROSECOND
-
-
-def until_of(stream: Stream, stamped: Iterable[Sequence[StampedRow]]) -> int:
-    """Return the instant of event time before which these commits complete everything."""
-    return oracle.until(rows_of(stamped), delay_us(stream))
 
 
 def truth(fold: KeyedFold, rows: Sequence[StampedRow], until_us: int) -> Any:
@@ -85,6 +62,3 @@ def between(table: Counter[Any], from_us: int, until_us: int) -> Counter[Any]:
 
 def at(micros: int) -> datetime:
     return EPOCH + micros * MICROSECOND
-
-
-DAYS_US = [START_US + day * DAY_US for day in range(6)]

@@ -1,13 +1,12 @@
 """A copy of the project with one stream, for Airflows in which no task starts a JVM."""
 
-import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.airflow_runs import result_of
 from tests.e2e.make_run import ROOT
 
 STREAM = "user_counts"
@@ -79,13 +78,4 @@ def project_without_jvm(
 
 def run_in(project: Path, script: str, *arguments: str) -> Any:
     """Run a script in the project, and return the JSON that it prints after RESULT."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert len(lines) == 1, done.stdout[-3000:] + done.stderr[-5000:]
-    return json.loads(lines[0].removeprefix("RESULT "))
+    return result_of("-c", script, *arguments, cwd=project)

@@ -13,19 +13,15 @@ from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.maintain.check_checkpoint import check_checkpoint
 from include.registry import stream_named
-from include.settings import Stream
 from include.spark.submit import job_environment, submit_command
-from include.stream_definition import load_definition
 from include.streams import user_counts
 from tests.bronze import append_commit, stamp
 from tests.e2e.object_store import prepared, take_away
-from tests.engines.lake_runs import table_of
 from tests.engines.live_lakes import expected_rows, local_run, make_commits, table_rows, user_event
-from tests.late_lakes import DAYS_US, at, commits, rows_of, truth, until_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.xdist_group("s3")]
 
-STREAM, SIGNALS = stream_named("user_counts"), stream_named("device_signals")
+STREAM = stream_named("user_counts")
 FOLD = user_counts.FOLD
 STAMPED = stamp(make_commits(user_event, seed=8, commits=4))
 DEADLINE_S = 300
@@ -36,10 +32,10 @@ def _prepared() -> None:
     prepared()
 
 
-def start(lake: Lake, job: str, *args: str, stream: Stream = STREAM) -> subprocess.Popen[str]:
-    given = ["--stream", stream.name, "--lake", lake.root, *args]
+def start(lake: Lake, job: str, *args: str) -> subprocess.Popen[str]:
+    given = ["--stream", STREAM.name, "--lake", lake.root, *args]
     return subprocess.Popen(
-        submit_command(job, given, stream),
+        submit_command(job, given, STREAM),
         env=os.environ | job_environment() | {"SPARK_LOG_LEVEL": "error"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -48,8 +44,8 @@ def start(lake: Lake, job: str, *args: str, stream: Stream = STREAM) -> subproce
     )
 
 
-def run(lake: Lake, job: str, *args: str, stream: Stream = STREAM) -> str:
-    with start(lake, job, *args, stream=stream) as process:
+def run(lake: Lake, job: str, *args: str) -> str:
+    with start(lake, job, *args) as process:
         said = process.communicate(timeout=DEADLINE_S)[0]
     assert process.returncode == 0, said
     return said
@@ -113,18 +109,3 @@ def test_a_stalled_driver_that_lost_its_lease_leaves_the_table_to_the_other(s3_l
     assert [commit["operation"] for commit in history].count("MERGE") == len(writing)
     run(s3_lake, "run_stream")
     assert table_rows(s3_lake, STREAM, FOLD) == oracle
-
-
-@pytest.mark.full
-def test_a_restate_from_a_savepoint_takes_late_rows_in(s3_lake):
-    fold = load_definition(SIGNALS).fold
-    stamped = commits(seed=31, days=4, late=3)
-    for rows in stamped:
-        append_commit(s3_lake, SIGNALS.source, fold, rows)
-    run(s3_lake, "run_stream", stream=SIGNALS)
-    run(s3_lake, "write_savepoint", stream=SIGNALS)
-    day = ["--from", at(DAYS_US[0]).isoformat(), "--until", at(DAYS_US[2]).isoformat()]
-    run(s3_lake, "restate_interval", *day, stream=SIGNALS)
-    run(s3_lake, "rebuild_stream", stream=SIGNALS)
-    wanted = truth(fold, rows_of(stamped), until_of(SIGNALS, stamped))
-    assert table_of(s3_lake, SIGNALS, fold) == wanted
