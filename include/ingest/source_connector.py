@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from pyarrow import fs
 
 from include.catalogue import FINDINGS
-from include.connectors import DeltaTable, KafkaTopic, refuse_own_table
+from include.connectors import DeltaTable, KafkaTopic, Merged, StreamTable, refuse_own_table
 from include.ingest.amendments import ERASURE, amendments_of
 from include.ingest.base_connector import SourceConnector, SplitsConnector
 from include.ingest.connector import (
@@ -46,24 +46,26 @@ from include.text_table import counted
 def connector_of(lake: Lake, source: Source) -> SourceConnector:
     """The connector by the settings of a source: a new kind is added here, and to `include.connectors`."""
     # Imported when needed: the client of a topic takes long to load.
-    if isinstance(source.connector, KafkaTopic):
-        from include.ingest.kafka import TopicConnector
+    match source.connector:
+        case None:
+            return LandedFiles(lake, source)
+        case KafkaTopic() as topic:
+            from include.ingest.kafka import TopicConnector
 
-        return TopicConnector(source, source.connector)
-    if isinstance(source.connector, DeltaTable):
-        refuse_own_table(source.name, source.connector.uri, lake.root)
-        from include.ingest.delta_versions import TableConnector
+            return TopicConnector(source, topic)
+        case DeltaTable() as table:
+            refuse_own_table(source.name, table.uri, lake.root)
+            from include.ingest.delta_versions import TableConnector
 
-        return TableConnector(source, source.connector)
-    if source.parent is not None:
-        from include.ingest.stream_table import StreamTableConnector
+            return TableConnector(source, table)
+        case StreamTable() as parent:
+            from include.ingest.stream_table import StreamTableConnector
 
-        return StreamTableConnector(lake, source, source.parent)
-    if source.inputs:
-        from include.ingest.merged import MergedConnector
+            return StreamTableConnector(lake, source, parent.stream)
+        case Merged():
+            from include.ingest.merged import MergedConnector
 
-        return MergedConnector(lake, source)
-    return LandedFiles(lake, source)
+            return MergedConnector(lake, source)
 
 
 def place_of(source: Source) -> str:

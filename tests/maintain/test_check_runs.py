@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from include.catalogue import FIGURES
 from include.lake.ops import Measured, append_ops, read_ops, record_figures
 from include.lake.paths import Lake
 from include.maintain import check_checkpoint as module
@@ -76,6 +77,13 @@ def test_a_run_is_held_against_its_limits(lake, made):
 
 
 NO_LIMITS = Limits(**dict.fromkeys(vars(Limits())))
+
+
+def test_each_limit_is_compared(lake, made, monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr(module, "limit_findings", lambda _, figures: asked.extend(figures) or [])
+    checked(lake)
+    assert {FIGURES[name].limit for name in asked} == set(vars(Limits()))
 
 
 def checked(lake: Lake, **limits: float) -> CheckResult:
