@@ -110,7 +110,6 @@ def test_a_shorter_time_begins_with_a_savepoint_and_comes_to_the_same_state(do):
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("counts_per_key", [Kind("date", "date").or_none()]),
         ("silences", [Kind("decimal(38,18)", "decimal(38,18)"), Kind("bool", "boolean")]),
         ("counts", [Kind("Instant", "timestamp"), Kind("str", "string").or_none()]),
         ("counts_per_key", [Kind("bytes", "binary").or_none(), Kind("Level", "int").or_none()]),

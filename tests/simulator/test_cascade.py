@@ -48,7 +48,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_wherever_a_status_says_right_a_table_is_what_loops_over_all_root_rows_come_to():
-    simulate(1, 30, Cascade)
+    simulate(1, 20, Cascade)
 
 
 @pytest.fixture(scope="module")

@@ -213,7 +213,7 @@ def world(new: Merging, begun: Begun) -> Merging:
 def test_wherever_a_status_says_right_a_merged_table_is_what_loops_over_all_rows_come_to(
     of: type[Merging],
 ):
-    simulate(1, 25, of)
+    simulate(1, 15, of)
 
 
 def behind(made: Merging) -> str | None:

@@ -161,7 +161,7 @@ class Retyped(NamedTuple):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.full), "update"])
 def test_a_rebuild_replaces_columns_and_partitions_in_one_commit(spark, lake, mode):
     """The new one has another output mode, a column less, and one of another type."""
     other = "update" if mode == "append" else "append"
