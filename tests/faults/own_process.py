@@ -31,12 +31,16 @@ PATIENCE = "PATIENCE"
 
 
 def start(
-    lake: str, command: str, said: Path, environment: Mapping[str, str] | None = None
+    lake: str,
+    command: str,
+    said: Path,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("tests.faults.own_process", "stateful"),
 ) -> subprocess.Popen[bytes]:
     """`command` as a person types it, as the head of a process group of its own."""
     with said.open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.own_process", "stateful", *command.split()],
+            [sys.executable, "-m", *program, *command.split()],
             stdout=file,
             stderr=file,
             cwd=PROJECT,

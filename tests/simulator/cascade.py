@@ -424,25 +424,31 @@ class Cascade:
 
     def check(self) -> None:
         """Raise WrongError where a table is said to be right and is not."""
-        expected = self.expected()
-        for name in self.source_of:
-            status = self.status(name)
-            until_us = status.table_status.until_us
-            if status.doubt is not None or until_us is None:
-                continue
-            wrong = [(span.from_us, span.until_us) for span in status.table_status.wrong]
+        for name, rows in self.expected().items():
+            self.check_table(name, rows)
 
-            def is_right(at: int, until_us: int = until_us, wrong: Any = wrong) -> bool:
-                return at < until_us and not any(a <= at < z for a, z in wrong)
+    def check_table(self, name: str, *expected: Rows) -> None:
+        """The same of one table, that is to come to any of these."""
+        status = self.status(name)
+        until_us = status.table_status.until_us
+        if status.doubt is not None or until_us is None:
+            return
+        wrong = [(span.from_us, span.until_us) for span in status.table_status.wrong]
 
-            have, want = (
-                Counter({each: n for each, n in rows.items() if is_right(each[0])})
-                for rows in (self.table(name), expected[name])
+        def right(rows: Rows) -> Rows:
+            return Counter(
+                {
+                    (at, values): n
+                    for (at, values), n in rows.items()
+                    if at < until_us and not any(a <= at < z for a, z in wrong)
+                }
             )
-            if have != want:
-                said = f"{name} until {until_us}, wrong {wrong}"
-                raise WrongError(f"{said}: lacks {want - have}, has {have - want}")
-            self.compared += have.total()
+
+        have, wanted = right(self.table(name)), [right(rows) for rows in expected]
+        if have not in wanted:
+            said = f"{name} until {until_us}, wrong {wrong}"
+            raise WrongError(f"{said}: lacks {wanted[0] - have}, has {have - wanted[0]}")
+        self.compared += have.total()
 
     def settle(self) -> None:
         """In the end all is right, and complete until one instant."""
