@@ -4,7 +4,6 @@ import re
 
 from docs.make_reference import pages
 from include.catalogue import FIGURES, FINDINGS
-from include.lake.ops import DESCRIPTIONS, SCHEMAS
 from include.settings import PROJECT
 
 
@@ -17,10 +16,6 @@ def test_each_argument_has_a_meaning():
     rows = re.findall(r"^\| `(.*)` \| (.*) \|$", pages()["docs/reference.md"], re.MULTILINE)
     assert [declared for declared, meaning in rows if not meaning] == []
     assert ("name: str", "Lower case letters, digits and _") in rows
-
-
-def test_each_ops_table_is_described():
-    assert DESCRIPTIONS.keys() == SCHEMAS.keys()
 
 
 def test_each_finding_that_is_known_is_made_somewhere():

@@ -13,8 +13,6 @@ from include.registry import all_streams, ancestors_of
 from include.stream_definition import load_definition
 from tests.e2e.make_run import interrupt, is_loopback, processes_of, read_until
 
-JOB_DEADLINE = 120.0
-
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.e2e,

@@ -180,11 +180,8 @@ def test_what_the_machine_or_a_store_refuses_is_told_apart(error):
 def test_nothing_opens_a_table_but_there():
     """By either name; Spark's own has no constructor that is called."""
     files = [*ROOT.glob("include/**/*.py"), *ROOT.glob("spark_jobs/**/*.py")]
-    opening = {
-        file.name
-        for file in files
-        if re.search(r"(?<!case )\b(Delta|Open)Table\(", file.read_text())
-    }
+    opens = re.compile(r"(?<!case )\b(Delta|Open)Table\(")
+    opening = {file.name for file in files if opens.search(file.read_text())}
     assert opening == {"delta_log.py"}
 
 
