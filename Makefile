@@ -43,7 +43,7 @@ test-setup:
 TESTS := $(RUN) pytest -n 2 --durations=25 --dist worksteal
 GROUPS := $(RUN) pytest -n 2 --durations=25 --dist loadgroup
 
-test: test-setup ## Run the tests (12 to 14 minutes on 2 cores, and those of set-up)
+test: test-setup ## Run the tests (9 minutes on 2 cores, and those of set-up)
 	@$(TESTS) -m "not full and not e2e"
 
 test-fast: test-setup ## Run those of a few hundredths of a second, with few examples (under a minute)
