@@ -249,14 +249,14 @@ def has_waiting_rows(lake: Lake, stream: Stream) -> bool:
     """True if a run of `stream` would find something to do, or when in doubt."""
     opened = open_stream(lake, stream)
     try:
-        if opened.bronze is None:
+        if (bronze := opened.bronze) is None:
             return False
         opened.refuse_run()
         opened.refuse_other_checkpoint()
     except LakeError:
         return True  # the run fails, and says why
     begun = newest_begun(lake, opened.checkpoint)
-    return _is_cut_off(opened, begun) or _is_behind(opened, begun)
+    return _is_cut_off(opened, begun) or _is_behind(opened, bronze, begun)
 
 
 def _is_cut_off(opened: OpenStream, begun: int | None) -> bool:
@@ -271,11 +271,9 @@ def _is_cut_off(opened: OpenStream, begun: int | None) -> bool:
     return _is_unreported(opened) or not is_complete(lake, opened.checkpoint)
 
 
-def _is_behind(opened: OpenStream, begun: int | None) -> bool:
+def _is_behind(opened: OpenStream, bronze: Table, begun: int | None) -> bool:
     """True if bronze has rows that the stream has not read, or the log may lose what it reads next."""
-    lake, bronze, first = opened.lake, opened.bronze, 0
-    if bronze is None:
-        return False
+    lake, first = opened.lake, 0
     if begun is not None:
         first = read_position(lake, f"{opened.checkpoint}/offsets/{begun}").version
     versions = range(first, bronze.version + 1)
@@ -314,9 +312,8 @@ def is_small(opened: OpenStream) -> bool:
     By the rows that wait, and by an update table's size: a MERGE of delta-rs reads all of it.
     """
     path, size = opened.lake.table(opened.name), 0
-    if opened.lake.is_delta_table(
-        path
-    ):  # also of an append table: it raises when the log cannot be read
+    # Also of an append table: it raises when the log cannot be read.
+    if opened.lake.is_delta_table(path):
         files = pa.table(open_table(path).get_add_actions())
         size = pc.sum(files["size_bytes"]).as_py() or 0
     is_light = opened.fold.output_mode == "append" or size <= MERGED_BYTES

@@ -118,7 +118,6 @@ class RestatePlan(Replay):
 
     kind = "restate"
     start: datetime
-    until: datetime
     rows_to_read: int
     now: str  # "right", or why the table is not right there
     estimated_seconds: float | None  # None: no replay of the stream is recorded
@@ -133,8 +132,9 @@ class RestatePlan(Replay):
 
     def text(self) -> str:
         """Return the plan for a terminal, as a list in Markdown."""
+        until = instant_of(self.until_us)
         parts = [
-            f"restate {self.opened.name} from {self.start:%F %R} until {self.until:%F %R} UTC; now: {self.now}",
+            f"restate {self.opened.name} from {self.start:%F %R} until {until:%F %R} UTC; now: {self.now}",
             f"replays {counted(self.rows_to_read, 'row')} of bronze (version {self.bronze.version}) "
             f"from {self.starting.text()}",
         ]
@@ -176,7 +176,6 @@ def plan_restate(opened: OpenStream, start: datetime, until: datetime) -> Restat
         starting=starting,
         until_us=until_us,
         start=start,
-        until=until,
         rows_to_read=rows,
         now=state_between(judged(opened, identity), from_us, until_us),
         estimated_seconds=seconds_for(lake, name, rows),
