@@ -3,7 +3,7 @@
 import io
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -85,10 +85,11 @@ class AvroRows(TypedRows):
     def __init__(self, content: bytes, source: Source) -> None:
         if not content.startswith(b"Obj\x01"):
             raise UnreadableFileError("not an Avro file")
-        self._content, self._most = content, source.max_file_bytes
         try:
-            schema = read_schema(self._open().metadata["avro.schema"])
+            blocks = block_reader(io.BytesIO(content))
+            schema = read_schema(blocks.metadata["avro.schema"])
             columns_to_read([field["name"] for field in schema["fields"]], source, "Avro")
+            self._blocks = list(_bounded(blocks, source.max_file_bytes))
             for _ in self.items():  # finds a record that is broken
                 pass
         except RefusedError as error:
@@ -98,20 +99,24 @@ class AvroRows(TypedRows):
         except Exception as error:  # each codec has errors of its own
             raise UnreadableFileError(f"not a whole Avro file: {broken(error)}") from error
 
-    def _open(self) -> Any:
-        return block_reader(io.BytesIO(self._content))
-
     def items(self) -> Iterator[dict[str, object]]:
-        left = self._most
-        for block in self._open():
-            size = len(block.bytes_.getbuffer())
-            if (left := left - size) < 0:
-                raise UnreadableFileError(f"unpacks to more than {self._most} bytes: split it")
-            if not 0 <= block.num_records <= size:
-                raise ValueError(f"a block of {size} bytes with {block.num_records} records")
+        for block in self._blocks:
+            block.bytes_.seek(0)
             yield from map(_plain, block)
             if block.bytes_.read(1):
                 raise ValueError("a block has more bytes than its records")
+
+
+def _bounded(blocks: Iterable[Any], most: int) -> Iterator[Any]:
+    """Yield the unpacked blocks of a file, of so many bytes at most together."""
+    left = most
+    for block in blocks:
+        size = len(block.bytes_.getbuffer())
+        if (left := left - size) < 0:
+            raise UnreadableFileError(f"unpacks to more than {most} bytes: split it")
+        if not 0 <= block.num_records <= size:
+            raise ValueError(f"a block of {size} bytes with {block.num_records} records")
+        yield block
 
 
 # A registry's answer for an unknown id; with 404 alone, which any other server gives, it is none.
