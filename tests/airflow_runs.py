@@ -32,7 +32,7 @@ def migrate_database(home: Path, lake: Lake) -> Path:
 
 
 def run_script(script: str, arguments: Sequence[str], environment: dict[str, str]) -> Any:
-    """What `script` prints as JSON after RESULT."""
+    """Run a script, and return the JSON that it prints after RESULT."""
     # In a file: Airflow looks up the source of what a Dag calls.
     file = Path(environment["AIRFLOW_HOME"], "script.py")
     file.write_text(script)
@@ -40,7 +40,7 @@ def run_script(script: str, arguments: Sequence[str], environment: dict[str, str
 
 
 def result_of(*words: str, **settings: Any) -> Any:
-    """What a process of Python prints as JSON after RESULT."""
+    """Run Python, and return the JSON that it prints after RESULT."""
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, check=False, **settings
     )

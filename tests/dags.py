@@ -55,7 +55,7 @@ def job_of(task, context: dict) -> Start:
 def dag_run(
     run_type: str = "scheduled", interval_end: datetime | None = LATER, **others: object
 ) -> DagRun:
-    """As a task sees the run of the hour before `interval_end`."""
+    """Return the run of the hour before `interval_end`, as a task sees it."""
     start = interval_end and interval_end - timedelta(hours=1)
     given = {"data_interval_start": start, "data_interval_end": interval_end, "logical_date": start}
     given |= {"run_id": RUN_ID, "run_type": run_type, "consumed_asset_events": []}
@@ -76,7 +76,7 @@ def land(lake: Lake, *lines: str, file: str = "events.jsonl") -> None:
 
 
 def settle(lake: Lake, until: datetime) -> None:
-    """As a rebuild of user_counts leaves it: complete until then, and no run since."""
+    """Leave user_counts as a rebuild does: complete until then, and no run since."""
     row = {"seed_savepoint": "s1", "until_us": micros_of(until), "source": "user_events"}
     made = entry(0, "rebuild", None, micros_of(until), generation=2, bronze_id=None)
     record(lake, made, row=row)

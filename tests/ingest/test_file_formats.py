@@ -42,7 +42,7 @@ SOURCE = source_of()
 
 
 def taken(name: str, content: bytes, source: Source = SOURCE) -> list[Any]:
-    """What is taken of each row, or the code of its refusal. Of its raw text the same comes again."""
+    """Return the values of each row, or the code of its refusal; its raw text comes to the same."""
     rows, to_event = open_rows(name, content, source), reader_of_events(source)
 
     def judged(read: Callable[[], Any]) -> Any:

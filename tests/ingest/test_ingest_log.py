@@ -83,7 +83,7 @@ def tidy_up(lake: Lake) -> None:
 
 
 def unstage(lake: Lake) -> None:
-    """What no commit has added is gone."""
+    """Delete the files that no commit has added."""
     for path in (path_of(lake, table) for table in TABLES):
         known = {Path(uri).name for uri in DeltaTable(path).file_uris()}
         for file in path.rglob("*.parquet"):
@@ -201,7 +201,7 @@ def test_a_table_of_another_life_of_the_lake_is_refused(
 
 @pytest.mark.parametrize("table", TABLES)
 def test_what_others_change_is_refused(template: Lake, tmp_path: Path, table: str):
-    """Of each table; whatever they may do to one tests/lake/test_table.py tries."""
+    """Harm each table by one commit; tests/lake/test_table.py tries all that others may do to one."""
     lake = Lake(str(shutil.copytree(template.root, tmp_path / "lake")))
     append_again(path_of(lake, table))
     with refused("of_other_times"):

@@ -45,7 +45,7 @@ def typed_values(draw: st.DrawFn) -> tuple[SqlType, Any]:
 
 
 def taken(source: Source, name: str, content: bytes) -> list[Any]:
-    """What comes of the file's values; the code of a refused row. Read again of its raw text, too."""
+    """Return the values of the file's rows, or the codes of refused ones; raw text comes to the same."""
     rows, to_event, found = open_rows(name, content, source), reader_of_events(source), []
     for item in rows.items():
         try:

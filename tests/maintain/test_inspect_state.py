@@ -59,7 +59,7 @@ def buckets_of(spark: SparkSession, keys: Iterable[str], ids: Sequence[int]) -> 
 
 
 def partitions_of(spark: SparkSession, ids: Sequence[int], partitions: int) -> dict[int, int]:
-    """Where Spark puts groups of these numbers."""
+    """Return the partitions that Spark puts groups of these numbers into."""
     frame = spark.createDataFrame([(number,) for number in ids], "bucket int")
     rows = frame.selectExpr("bucket", f"pmod(hash(bucket), {partitions}) AS partition").collect()
     return {row["bucket"]: row["partition"] for row in rows}

@@ -51,7 +51,7 @@ def emitted(figures: KeyFigures) -> list[ShownOutput]:
 
 
 def expected(do: Operations, until_us: int) -> Folded:
-    """All that has landed, late or not, folded plainly."""
+    """Fold all that has landed, late or not, in plain Python."""
     return folded(do.kind, "a", [each.row for each in stamped(do.world.commits)], until_us)
 
 

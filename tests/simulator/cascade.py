@@ -410,7 +410,7 @@ class Cascade:
         )
 
     def weights(self, name: str) -> list[int]:
-        """Of the rows of a child's bronze."""
+        """Return the weights of the rows in a child's bronze."""
         path = self.lake.bronze(self.source_of[name])
         rows = (
             dataset_of(path).to_table(columns=["weight"]) if self.lake.is_delta_table(path) else {}
@@ -428,7 +428,7 @@ class Cascade:
             self.check_table(name, rows)
 
     def check_table(self, name: str, *expected: Rows) -> None:
-        """The same of one table, that is to come to any of these."""
+        """Raise WrongError where a table is said to be right and comes to none of these."""
         status = self.status(name)
         until_us = status.table_status.until_us
         if status.doubt is not None or until_us is None:
