@@ -10,7 +10,7 @@ from include.catalogue import FINDINGS, dead_letters_finding
 from include.fold.admission import MICROSECOND, instant_of
 from include.fold.bucket import INSTANTS
 from include.ingest.bronze_tables import add_fields
-from include.ingest.ingest_log import read_log, refuse_changed_bronze
+from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import RunRecord
 from include.lake.delta_log import open_table
 from include.lake.multiset import has_weights
@@ -92,8 +92,7 @@ def replayed(
             stage = engine.fold(rows, replay.opened.fold, replay.row["buckets"], stop_us, states)
             retained.append(stage)
             # Others' rows since the first look must not count: a savepoint with them would look valid.
-            lake, source = replay.lake, replay.opened.source
-            refuse_changed_bronze(lake, source, read_log(lake, source), f"a {replay.kind}")
+            refuse_changed_bronze(replay.lake, replay.opened.source, f"a {replay.kind}")
             events = _events_before(replay, stop_us, events + stage.events)
             savepoint = _ensure_savepoint(
                 engine, replay, run_id, stage.states, until_us=stop_us, events=events

@@ -16,7 +16,7 @@ from include.amend.plans import plan_set_watermark
 from include.fold.admission import micros_of, parse_instant
 from include.ingest.amendments import amended_streams, amendments_of, begin_set_watermark, note_done
 from include.ingest.ingest import write_set_watermark
-from include.ingest.ingest_log import read_log, refuse_changed_bronze
+from include.ingest.ingest_log import refuse_changed_bronze
 from include.job import PATIENCE, job_parser, nothing_running, recorded_run
 from include.lake.generations import read_generations
 from include.lake.lease import hold_lease
@@ -55,8 +55,7 @@ def set_watermark(engine: SparkEngine, lake: Lake, source: Source, to: datetime 
 
 
 def _set_back(lake: Lake, source: Source, to: datetime | None) -> None:
-    who = "setting its watermark back"
-    refuse_changed_bronze(lake, source.name, read_log(lake, source.name), who)
+    refuse_changed_bronze(lake, source.name, "setting its watermark back")
     plan = plan_set_watermark(lake, source, to)
     log.info("%s", plan.text)
     if plan.begun is None:

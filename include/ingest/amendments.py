@@ -80,7 +80,6 @@ class Amendments(NamedTuple):
     """All amendments of a source's bronze, in order."""
 
     known: Sequence[Amendment]
-    log: Logged | None  # that has them
 
     @property
     def open(self) -> Amendment | None:
@@ -133,9 +132,7 @@ def amendments_in(logged: Logged | None, source: str) -> Amendments:
     for note in [] if logged is None else logged.notes():
         if AMENDMENT in note:
             notes.setdefault(note.pop(AMENDMENT), {}).update(note)
-    return Amendments(
-        [Amendment(source, number, **notes[number]) for number in sorted(notes)], logged
-    )
+    return Amendments([Amendment(source, number, **notes[number]) for number in sorted(notes)])
 
 
 def amendments_of(lake: Lake, source: str) -> Amendments:

@@ -10,12 +10,13 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger
 
@@ -24,7 +25,7 @@ from include.ingest.bronze_tables import KEEPS_LOG, create_tables
 from include.ingest.connector import SPLIT_COLUMNS, Done, Split
 from include.ingest.watermark import SourceWatermark, logged_groups, watermark_instants
 from include.lake.columns import documented, listed, without_comments
-from include.lake.delta_log import create_if_absent, open_table, unbroken
+from include.lake.delta_log import LogFiles, create_if_absent, files_of_log, open_table, unbroken
 from include.lake.errors import LakeError, settings_changed
 from include.lake.ops import Result, compact_now_and_then, despite_others
 from include.lake.paths import Lake, files_of
@@ -144,7 +145,13 @@ class Logged:
 def read_log(lake: Lake, source: str) -> Logged | None:
     """The log, for reading; None where nothing was ever ingested."""
     path = lake.ingest_log(source)
-    return _read(path, open_table(path)) if lake.is_delta_table(path) else None
+    with unbroken(path):
+        return _read_once(path, files_of_log(path)) if lake.is_delta_table(path) else None
+
+
+@lru_cache(maxsize=8)  # each stream of a source asks, and its children do
+def _read_once(path: str, files: LogFiles) -> Logged:
+    return _read(path, open_table(path))
 
 
 def read_done(lake: Lake, source: str) -> Done:
@@ -152,7 +159,7 @@ def read_done(lake: Lake, source: str) -> Done:
     return Done() if logged is None else logged.done()
 
 
-def _read(path: str, table: Any) -> Logged:
+def _read(path: str, table: DeltaTable) -> Logged:
     with unbroken(path):
         # Without the log's bounds of each file: to make these costs more than reading does.
         files = table.to_pyarrow_dataset(filesystem=files_of(path), schema=pa.schema([]))
@@ -305,25 +312,23 @@ def has_to_replay(lake: Lake, source: Source) -> bool:
     return False
 
 
-def how_bronze_changed(lake: Lake, source: str, logged: Logged | None) -> str | None:
+def how_bronze_changed(lake: Lake, source: str) -> str | None:
     """A sentence on what others have done to bronze; None when nothing, or it is not there."""
     path = lake.bronze(source)
     if not lake.is_delta_table(path):
         return None
     try:
-        bronze = Table.read(lake, path)
-        if logged is None:
-            bronze.record()
-        else:
-            newest_batch(bronze, logged)
+        bronze = Table.read(lake, path)  # first: so the log is no older
+        logged = read_log(lake, source)
+        bronze.record() if logged is None else newest_batch(bronze, logged)
     except LakeError as error:
         return error.message
     return None
 
 
-def refuse_changed_bronze(lake: Lake, source: str, logged: Logged | None, who: str) -> None:
+def refuse_changed_bronze(lake: Lake, source: str, who: str) -> None:
     """Raise LakeError, for `who`, where bronze is not what our jobs have made it."""
-    if (changed := how_bronze_changed(lake, source, logged)) is not None:
+    if (changed := how_bronze_changed(lake, source)) is not None:
         raise of_other_times(lake.bronze(source), f"{changed}, and {who} makes nothing of it")
 
 

@@ -9,7 +9,7 @@ All is of one version of the table, and a commit to the ingest log has what it c
 repeated finds no difference.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +28,6 @@ from include.ingest.connector import (
     Done,
     Lag,
     Loss,
-    Outcome,
     ReadSplit,
     Split,
 )
@@ -235,7 +234,7 @@ class DerivedConnector(SourceConnector, Protocol):
 
     def reader(self, batch: Batch) -> ReadSplit:
         """None of its rows is parsed, and so none refused: there is none to read again."""
-        return _no_outcomes
+        return lambda split: iter(())
 
     def commit(self, ingestion: Ingestion, entry: Entry, events: pa.Table, is_beat: bool) -> Counts:
         """Commit what one step has taken; `is_beat`: where there are no events, with a heartbeat."""
@@ -323,7 +322,3 @@ class StreamTableConnector(DerivedConnector):
         names = {field.name: field.name for field in self.source.fields}
         names |= {EVENT_TIME: "event_time", WEIGHT: WEIGHT}
         return rows_within(bronze, self.source, names, OF_BRONZE, spans, ~pc.field("is_heartbeat"))
-
-
-def _no_outcomes(split: Split) -> Iterator[Outcome]:
-    return iter(())

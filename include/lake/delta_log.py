@@ -41,7 +41,7 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(path, version=version)
 
 
-_Log = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
+LogFiles = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -50,21 +50,18 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
     Never write with it: a commit would move it on for all that hold it.
     """
     with unbroken(path):
-        log = _log_as_read(path)  # first: what is committed meanwhile is no file of this log
-        return _as_of_log(path, version, log) if log else delta_table(path, version)
+        log = files_of_log(path)  # first: what is committed meanwhile is no file of this log
+        return _as_of_log(path, version, log)
 
 
 @lru_cache(maxsize=32)  # of a large table each is some megabytes
-def _as_of_log(path: str, version: int | None, log: _Log) -> DeltaTable:
+def _as_of_log(path: str, version: int | None, log: LogFiles) -> DeltaTable:
     return delta_table(path, version)
 
 
-def _log_as_read(path: str) -> _Log:
-    """Return the log's files without `_last_checkpoint`; empty where they cannot be listed."""
-    try:
-        files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
-    except OSError:
-        return frozenset()  # `delta_table` says so
+def files_of_log(path: str) -> LogFiles:
+    """Return the log's files without `_last_checkpoint`; OSError where they cannot be listed."""
+    files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
     named = ((file.base_name, file.size or 0, file.mtime_ns or 0) for file in files)
     return frozenset(file for file in named if file[0] != "_last_checkpoint")
 

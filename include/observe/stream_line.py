@@ -37,13 +37,11 @@ from include.stream.bronze import BronzeFiles
 from include.stream.manifest import newest_savepoint
 from include.stream.stream_status import (
     OF_STATUS,
-    LateGroup,
     Reason,
+    Statuses,
     StreamStatus,
     TableStatus,
     instant_text,
-    late_groups,
-    stream_status,
 )
 from include.text_table import counted
 
@@ -156,9 +154,8 @@ class Recorded:
         return lru_cache(None)(partial(_data_us, self.lake))
 
     @cached_property
-    def read_late(self) -> Callable[..., list[LateGroup]]:
-        # Streams of a source often have the same delay.
-        return lru_cache(None)(late_groups)
+    def statuses(self) -> Statuses:
+        return Statuses(self.lake)
 
 
 def _data_us(lake: Lake, source: str) -> tuple[int, int] | None:
@@ -379,7 +376,7 @@ def line_of(
     found = recorded.open_findings(stream)
     known = _by_schedule(stream, now) | _runs(recorded, stream) | _state(recorded, stream)
     try:
-        status = stream_status(recorded.lake, stream, recorded.read_late)
+        status = recorded.statuses.of(stream)
         data = recorded.data_us(stream.source)
     except READ_ERRORS as error:
         known["problem"] = f"the status of its table is unknown: {first_line(error)}"

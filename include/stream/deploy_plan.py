@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -24,11 +24,10 @@ from include.stream.restate_plan import seconds_for
 from include.stream.status_report import next_command
 from include.stream.stream_identity import settings_differ, what_changed
 from include.stream.stream_status import (
-    ReadLate,
     Span,
+    Statuses,
     StreamStatus,
     known_instant,
-    late_groups,
     stream_status,
 )
 from include.text_table import counted, cut, first_names, markdown_cell, span_text, text_table
@@ -225,11 +224,11 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
     for name in forward:
         stream_named(name)
     names = stream_names()
-    read_late, planned = cache(late_groups), dict[str, PlannedStream]()
+    statuses, planned = Statuses(lake), dict[str, PlannedStream]()
     for name in in_order(names):
         parents = [planned[parent] for parent in parents_of(name) if parent in planned]
         above = [each for each in parents if each.is_rebuild]
-        each = _planned(lake, name, read_late, is_forward=name in forward)
+        each = _planned(lake, name, statuses, is_forward=name in forward)
         planned[name] = _behind(lake, each, above)
     gone = sorted({*lake.folders(f"{lake.root}/tables")} - {*names})
     left = (
@@ -238,29 +237,26 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
     return DeployPlan((*planned.values(), *left), "".join(f" --forward {name}" for name in forward))
 
 
-def _planned(lake: Lake, name: str, read_late: ReadLate, is_forward: bool) -> PlannedStream:
+def _planned(lake: Lake, name: str, statuses: Statuses, is_forward: bool) -> PlannedStream:
     """Plan a stream by itself."""
     try:
-        return planned_stream(lake, name, read_late, is_forward)
+        return planned_stream(lake, statuses.of(stream_named(name)), is_forward)
     except StatefulError as error:
         return PlannedStream(
             stream=name, state="cannot be", what=error.message, command=error.command
         )
 
 
-def planned_stream(
-    lake: Lake, name: str, read_late: ReadLate = late_groups, is_forward: bool = False
-) -> PlannedStream:
+def planned_stream(lake: Lake, status: StreamStatus, is_forward: bool = False) -> PlannedStream:
     """Plan a stream by itself; StatefulError when it cannot be judged."""
-    status = stream_status(lake, stream_named(name), read_late)
-    opened, identity = status.opened, status.opened.identity
+    opened, identity, name = status.opened, status.opened.identity, status.opened.name
     changed = what_changed(lake, opened.stream, opened.generations)
     differ = settings_differ(lake, opened.stream, opened.generations)
     wrong = _wrong(status)
     state, what = _state(status, wrong, differ, changed)
     # Its parents come first, and whether it is then rebuilt is seen when they are right.
     waits, alone = status.upstream is not None, replace(status, upstream=None)
-    mend = next_command(alone, changed, read_late, forward=is_forward and bool(changed))
+    mend = next_command(alone, changed, forward=is_forward and bool(changed))
     known = PlannedStream(
         stream=name,
         state=state,
@@ -371,7 +367,7 @@ def step_left(
 
     SettingsError for what was not approved, and where a parent is to be made right first.
     """
-    step = planned_stream(lake, name, is_forward=is_forward)
+    step = planned_stream(lake, stream_status(lake, stream_named(name)), is_forward)
     if step.command is None and step.state != "cannot be":
         return None
     if step.is_at_most:

@@ -256,7 +256,7 @@ def plan_rebuild(opened: OpenStream, options: RebuildOptions) -> RebuildPlan:
     """Plan a rebuild; LakeError while bronze is being amended, or when others have changed it."""
     who = f"a rebuild of {opened.name}"
     opened.amendments.refuse_before_amended(who)
-    refuse_changed_bronze(opened.lake, opened.source, opened.amendments.log, who)
+    refuse_changed_bronze(opened.lake, opened.source, who)
     return plan_later_rebuild(opened, options)
 
 

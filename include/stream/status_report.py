@@ -14,13 +14,12 @@ from include.stream.manifest import mapped_savepoint, until_of
 from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
 from include.stream.stream_identity import CALLED, what_changed
 from include.stream.stream_status import (
-    ReadLate,
     Span,
+    Statuses,
     StreamStatus,
     dead_letters_status,
     known_instant,
     late_groups,
-    stream_status,
 )
 from include.text_table import counted
 
@@ -46,13 +45,13 @@ class NextCommand:
         return said if self.why is None else f"{said}: {self.why}"
 
 
-def status_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
+def status_of(stream: Stream, statuses: Statuses) -> tuple[str, dict[str, Any]]:
     """The status of a stream, as text for a terminal and as a record for scripts."""
-    status = stream_status(lake, stream)
+    status = statuses.of(stream)
     opened = status.opened
-    changed = what_changed(lake, opened.stream, opened.generations)
+    changed = what_changed(opened.lake, opened.stream, opened.generations)
     mend = next_command(status, changed)
-    lines = [f"{stream.name} {status.text()}"]
+    lines = [f"{opened.name} {status.text()}"]
     if changed:
         lines.append(f"changed since its state was made: {', '.join(changed)}")
     if mend is not None:
@@ -63,18 +62,16 @@ def status_of(lake: Lake, stream: Stream) -> tuple[str, dict[str, Any]]:
 
 def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
     """The status of each stream; the error of one that cannot be judged."""
+    statuses = Statuses(lake)
     for name in stream_names():
         try:
-            yield status_of(lake, stream_named(name))
+            yield status_of(stream_named(name), statuses)
         except StatefulError as error:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 
 
 def next_command(
-    status: StreamStatus,
-    changed: Sequence[str],
-    read_late: ReadLate = late_groups,
-    forward: bool = False,
+    status: StreamStatus, changed: Sequence[str], forward: bool = False
 ) -> NextCommand | None:
     """The command that makes a table and its live state right by today's file; None: they are.
 
@@ -85,7 +82,7 @@ def next_command(
     if status.bronze_changed is not None:
         mend = how_to_mend(f"bronze/{opened.source}")
         return NextCommand(mend.command, why=status.bronze_changed)
-    if _needs_run(status, changed, read_late):
+    if _needs_run(status, changed):
         unread = None if opened.bronze is None else opened.rows_unread()
         return NextCommand(f"./stateful stream {name}", unread)
     if status.is_right and status.live_is_right and not changed:
@@ -106,7 +103,7 @@ def next_command(
     )
 
 
-def _needs_run(status: StreamStatus, changed: Sequence[str], read_late: ReadLate) -> bool:
+def _needs_run(status: StreamStatus, changed: Sequence[str]) -> bool:
     """True if a run makes the table right: the first, unless it would leave rows of bronze out as
     late; or the one after a run that was cut off."""
     opened, identity = status.opened, status.opened.identity
@@ -116,7 +113,7 @@ def _needs_run(status: StreamStatus, changed: Sequence[str], read_late: ReadLate
         if identity.time_column == "ingested_at":
             return True  # no row is late
         since_us = identity.since_us
-        return not read_late(opened.lake, opened.source, identity.delay_us, since_us, None)
+        return not late_groups(opened.lake, opened.source, identity.delay_us, since_us, None)
     reasons = {span.reason for span in status.table_status.wrong}
     if changed or reasons != {"cut off"}:
         return False

@@ -8,7 +8,7 @@ t. It is not right where nothing is recorded.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Literal
 
 import pyarrow as pa
@@ -379,9 +379,7 @@ class Upstream:
         return _found("upstream_not_right", name, said, f"`{self.command}`", wrong)
 
 
-def _upstream(
-    opened: OpenStream, of_parent: Callable[[Lake, Stream], "StreamStatus"]
-) -> Upstream | None:
+def _upstream(opened: OpenStream, of_parent: "OfStream") -> Upstream | None:
     """The verdict on the tables that a stream's rows come of; None: they are right, or it reads none."""
     found = list[Upstream]()
     for source in inputs_first(source_named(opened.source)):
@@ -393,15 +391,13 @@ def _upstream(
     return None if first_us is None else replace(found[0], from_us=first_us)
 
 
-def _of_table(
-    opened: OpenStream, source: str, name: str, of_parent: Callable[[Lake, Stream], "StreamStatus"]
-) -> list[Upstream]:
+def _of_table(opened: OpenStream, source: str, name: str, of_parent: "OfStream") -> list[Upstream]:
     """The verdicts on the table of the stream `name`, of which bronze of a source is."""
     lake, run = opened.lake, "./stateful stream"
     done = position_in_bronze(lake, source)
     if done is None:
         return []
-    found, status = [], of_parent(lake, stream_named(name))
+    found, status = [], of_parent(stream_named(name))
     if status.upstream is not None and status.upstream.from_us < done.until_us:
         found.append(status.upstream)
     parent = None if status.doubt else parent_of(lake, name)
@@ -487,14 +483,28 @@ class StreamStatus:
         return found
 
 
-def stream_status(lake: Lake, stream: Stream, read_late: ReadLate | None = None) -> StreamStatus:
-    """Return the status of a stream by today's code; LakeError when bronze cannot be read.
+OfStream = Callable[[Stream], StreamStatus]
 
-    `read_late`: in place of `late_groups`, to read a bronze once for many streams.
-    """
-    opened = open_stream(lake, stream)
-    table_status = judged(opened, opened.identity, read_late)
-    return _status(opened, table_status, partial(stream_status, read_late=read_late))
+
+class Statuses:
+    """The statuses of many streams: each is judged once, also where others are made of its table."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._known = lake, dict[str, StreamStatus]()
+        self._read_late = cache(late_groups)  # streams of a source often have the same delay
+
+    def of(self, stream: Stream) -> StreamStatus:
+        """Return the status of a stream by today's code; LakeError when bronze cannot be read."""
+        if stream.name not in self._known:
+            opened = open_stream(self._lake, stream)
+            table_status = judged(opened, opened.identity, self._read_late)
+            self._known[stream.name] = _status(opened, table_status, self.of)
+        return self._known[stream.name]
+
+
+def stream_status(lake: Lake, stream: Stream) -> StreamStatus:
+    """Return the status of one stream by today's code; LakeError when bronze cannot be read."""
+    return Statuses(lake).of(stream)
 
 
 def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
@@ -512,16 +522,12 @@ def status_of_run(lake: Lake, stream: Stream) -> StreamStatus:
         state_schema=row["state_schema"],
         since_us=row["initial_as_of_us"],
     )
-    return _status(opened, judged(opened, ran), status_of_run)
+    return _status(opened, judged(opened, ran), partial(status_of_run, lake))
 
 
-def _status(
-    opened: OpenStream,
-    table_status: TableStatus,
-    of_parent: Callable[[Lake, Stream], StreamStatus],
-) -> StreamStatus:
+def _status(opened: OpenStream, table_status: TableStatus, of_parent: OfStream) -> StreamStatus:
     erasure, until_us = opened.amendments.unfinished_erasure(opened.row), table_status.until_us
-    bronze_changed = how_bronze_changed(opened.lake, opened.source, opened.amendments.log)
+    bronze_changed = how_bronze_changed(opened.lake, opened.source)
     is_known = until_us is not None and bronze_changed is None
     upstream = _upstream(opened, of_parent) if is_known else None
     if upstream is not None and until_us is not None and upstream.from_us >= until_us:

@@ -97,7 +97,7 @@ class Chain(Cascade):
         """An erasure under way has reached some of the tables."""
         before = self.expected()
         for name, after in self.expected(without=self.erased).items():
-            self.check_table(name, before[name], after)
+            self.check_table(self.status(name), before[name], after)
 
     def is_right(self) -> bool:
         self.check()

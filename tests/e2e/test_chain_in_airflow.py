@@ -68,10 +68,11 @@ def kinds():
 
 def deploy(name, answer="Approve"):
     api.trigger("deploy", name)
-    approve = f"/api/v2/dags/deploy/dagRuns/{name}/taskInstances/approve"
-    # Airflow 3.3.2 asks before the task waits, and an answer in between wakes nobody up.
-    wait_for("question", lambda: api.call("GET", approve)["state"] == "awaiting_input")
-    api.call("PATCH", f"{approve}/-1/hitlDetails", json={"chosen_options": [answer], "params_input": {}})
+    details = f"/api/v2/dags/deploy/dagRuns/{name}/taskInstances/approve/-1/hitlDetails"
+    # Airflow 3.3.2 fails a task that is answered before its scheduler knows that it waits.
+    waits = re.compile(rf"Received executor event .*task_id='approve', run_id='{name}'")
+    wait_for("question", lambda: waits.search(parts.log("scheduler").read_text()))
+    api.call("PATCH", details, json={"chosen_options": [answer], "params_input": {}})
     return ended("deploy", name)
 
 def new_code_waits():

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from include.fold.admission import instant_of, micros_of
-from include.ingest.ingest_log import how_bronze_changed, read_log
+from include.ingest.ingest_log import how_bronze_changed
 from include.lake.delta_log import dataset_of
 from include.settings import Stream
 from include.stream.status_report import status_record
@@ -125,9 +125,7 @@ class Auditor:
     def check_clock(self) -> None:
         """Raise WrongError where bronze is stamped otherwise than its keys' times tell."""
         source = self.world.source
-        if source.watermark_per is None or how_bronze_changed(
-            self.world.lake, source.name, read_log(self.world.lake, source.name)
-        ):
+        if source.watermark_per is None or how_bronze_changed(self.world.lake, source.name):
             return  # of the latter everybody says so
         idle_us = source.idle_after // timedelta(microseconds=1)
         self.marks = oracle.grouped_marks(self.world.commits, idle_us, self.marks)

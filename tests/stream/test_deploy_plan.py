@@ -17,7 +17,7 @@ from include.lake.errors import SettingsError
 from include.stream import deploy_plan
 from include.stream.deploy_plan import WIDTH
 from include.stream.manifest import savepoints_of
-from include.stream.stream_status import stream_status
+from include.stream.stream_status import Statuses, stream_status
 from spark_jobs.run_stream import drain
 from tests.faults.command_line import CommandLine, Report
 from tests.simulator.auditor import Auditor
@@ -206,13 +206,13 @@ def test_texts_fit_a_terminal_and_a_comment(world, capsys):
 
 
 def test_a_stream_that_cannot_be_judged_does_not_keep_the_others(world, capsys, monkeypatch):
-    def fails(lake, stream, *_):
+    def fails(statuses, stream):
         if stream.name == NAME:
             raise SettingsError("it says why", subject=NAME, command="./stateful status")
-        return real(lake, stream, *_)
+        return real(statuses, stream)
 
-    real = deploy_plan.stream_status
-    monkeypatch.setattr(deploy_plan, "stream_status", fails)
+    real = Statuses.of
+    monkeypatch.setattr(Statuses, "of", fails)
     code, record = plan_of(world, capsys)
     assert (code, planned(record)["what"]) == (2, "it says why")
     assert planned(record, "sim_silences")["state"] == "unchanged"
