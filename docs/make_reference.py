@@ -15,6 +15,7 @@ from include.connectors import (
     Csv,
     DeltaTable,
     KafkaTopic,
+    Merged,
     SchemaRegistry,
     Secured,
     StreamTable,
@@ -54,6 +55,7 @@ DECLARED: dict[type, str] = {
     Secured: "A topic and a schema registry have these as well.",
     DeltaTable: "`connector=` of a source.",
     StreamTable: "`connector=` of a source.",
+    Merged: "`connector=` of a source.",
 }
 TOPIC = KafkaTopic(servers="any", topic="any")
 ANY_SOURCE = Source(name="any", time_field="time_field", fields=(), comment="", connector=TOPIC)

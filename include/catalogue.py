@@ -1,6 +1,6 @@
 """The figures of streams and sources, with their limits, and all findings.
 
-Pages, metrics, alerts and docs/findings.md are made from these lists.
+Charts, metrics, alerts and docs/findings.md are made from these lists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +41,7 @@ class Figure(NamedTuple):
     def found(self, subject: str, detail: str, action: str | None = None, **more: Any) -> Finding:
         """Return the finding about `subject`; `action` replaces the general advice."""
         do = action or self.do.replace("NAME", subject).replace("SOURCE", subject)
+        more = {"unit": self.unit or None} | more
         return Finding(
             finding=self.finding, severity=self.severity, detail=detail, action=do, **more
         )

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from include.amend.behind import begun_behind
-from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import read_done
 from include.ingest.source_connector import connector_of
+from include.ingest.splits import ConnectorError
 from include.job import nothing_running
 from include.lake.delta_log import is_there
 from include.lake.errors import OF_SOURCE

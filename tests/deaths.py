@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.ingest import base_connector
 from include.ingest import ingest as ingestion
+from include.ingest import source_connector
 from include.ingest.parse_files import ParsedHere
 from include.lake.table import Table
 from spark_jobs.tables.landing import ParsedOnSpark
@@ -62,7 +62,7 @@ class MachineClock:
 
     def __init__(self, patch: pytest.MonkeyPatch, time: datetime) -> None:
         self.time = time
-        for module in (base_connector, ingestion):
+        for module in (source_connector, ingestion):
             patch.setattr(module, "datetime", self)
 
     def now(self, zone: tzinfo) -> datetime:

@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from include import connectors
-from include.ingest.connector import Loss
 from include.ingest.ingest import ingest
 from include.ingest.source_connector import accept_loss, plan_loss
+from include.ingest.splits import Loss
 from include.lake.paths import Lake
 from include.settings import Source
 from tests.ingested import SIGNALS, bronze_of

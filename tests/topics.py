@@ -8,8 +8,8 @@ import pytest
 
 from include.connectors import KafkaTopic
 from include.ingest import kafka
-from include.ingest.connector import ConnectorError, Split
 from include.ingest.kafka import Message, Offsets, TopicState
+from include.ingest.splits import ConnectorError, Split
 from include.settings import Source
 from tests.ingested import SIGNALS
 

@@ -38,7 +38,7 @@ from include.airflow.environment import (
     make_private_home,
     refuse_taken,
 )
-from include.ingest.source_connector import landed_files
+from include.ingest.landed_files import landed_files
 from include.lake.errors import SettingsError, StatefulError
 from include.lake.lease import wait_until
 from include.lake.paths import Lake

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, Schema
 from include.connectors import ISO, Times
 from include.fold.arrow_values import event_schema
 from include.fold.definition import KeyedFold
-from include.ingest.connector import connector_columns
 from include.ingest.landed_values import read_rescued
+from include.ingest.splits import connector_columns
 from include.lake.columns import APPEND_ONLY, Column, arrow_type, documented, listed, sql_name
 from include.lake.delta_log import (
     CHECKED,

@@ -14,8 +14,11 @@ from pyarrow import fs
 
 from include.catalogue import FINDINGS
 from include.connectors import DeltaTable
-from include.ingest.base_connector import SplitsConnector
-from include.ingest.connector import (
+from include.ingest.formats import ParquetRows
+from include.ingest.landed_values import UnreadableFileError
+from include.ingest.parse_files import outcomes_of_content
+from include.ingest.source_connector import SplitsConnector
+from include.ingest.splits import (
     Batch,
     ConnectorError,
     Done,
@@ -28,9 +31,6 @@ from include.ingest.connector import (
     one_commit,
     written_at,
 )
-from include.ingest.formats import ParquetRows
-from include.ingest.landed_values import UnreadableFileError
-from include.ingest.parse_files import outcomes_of_content
 from include.lake.delta_log import (
     actions_in,
     changes_data,

@@ -22,7 +22,7 @@ from deltalake.table import TableMerger
 
 from include.fold.admission import instant_of, micros_of
 from include.ingest.bronze_tables import KEEPS_LOG, create_tables
-from include.ingest.connector import SPLIT_COLUMNS, Done, Split
+from include.ingest.splits import SPLIT_COLUMNS, Done, Split
 from include.ingest.watermark import SourceWatermark, logged_groups, watermark_instants
 from include.lake.columns import documented, listed, without_comments
 from include.lake.delta_log import LogFiles, create_if_absent, files_of_log, open_table, unbroken
@@ -42,8 +42,8 @@ batch bigint Its number, from 0; all its rows here are of one commit
 kind string batch: itself; split: what it was read from; file: what has its rows
 split string A file, below landing/<source> or the table it is of; a topic
 partition int Of a topic
-first bigint Of a topic the first offset, of a table the first version
-until bigint The offset or version behind the last
+first bigint The first offset or version; of an input when its newest rows were ingested
+until bigint The offset, version or event time behind the last
 origin_id string The id of the topic or table that it was read from
 bytes bigint Of a split, about
 modified_at timestamp Of a split that is a file
@@ -340,7 +340,7 @@ def _refuse_without_log(lake: Lake, source: str) -> None:
 
 
 def refuse_other_connector(source: Source, done: Done) -> None:
-    """Raise SettingsError when the source's rows came from elsewhere until now."""
+    """Raise SettingsError where rows came from landing until now and the source has a connector, or the reverse."""
     if done.names and done.has_ids() != (source.connector is not None):
         said = f"source {source.name} was ingested from elsewhere: give this one another name"
         raise settings_changed(source.name, said)

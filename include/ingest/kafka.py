@@ -28,18 +28,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from include.connectors import MESSAGE, KafkaTopic, SchemaRegistry, secret
-from include.ingest.base_connector import SplitsConnector
-from include.ingest.connector import (
-    Batch,
-    ConnectorError,
-    Done,
-    Lag,
-    Loss,
-    NextSplits,
-    Outcome,
-    ReadSplit,
-    Split,
-)
 from include.ingest.formats import JsonRows
 from include.ingest.landed_avro import BROKEN, Schema, broken, read_record, read_schema, schema_of
 from include.ingest.landed_values import (
@@ -52,6 +40,18 @@ from include.ingest.landed_values import (
     json_text,
 )
 from include.ingest.parse_files import REFUSED, judge_of_rows, quarantine_id, with_counts
+from include.ingest.source_connector import SplitsConnector
+from include.ingest.splits import (
+    Batch,
+    ConnectorError,
+    Done,
+    Lag,
+    Loss,
+    NextSplits,
+    Outcome,
+    ReadSplit,
+    Split,
+)
 from include.lake.errors import SettingsError
 from include.settings import Source
 from include.text_table import counted

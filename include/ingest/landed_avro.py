@@ -13,13 +13,13 @@ from fastavro import block_reader, parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from include.connectors import SchemaRegistry, secret
-from include.ingest.connector import ConnectorError
 from include.ingest.landed_values import (
     RefusedError,
     TypedRows,
     UnreadableFileError,
     columns_to_read,
 )
+from include.ingest.splits import ConnectorError
 from include.settings import Source
 
 MAX_DEPTH = 128  # twice that of records within records

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from include.fold.admission import MICROSECOND, instant_of, micros_of
-from include.ingest.connector import ConnectorError, Done, Lag, Split
 from include.ingest.ingest_log import SCHEMA, Entry, Ingestion, Logged, newest_batch, read_log
 from include.ingest.parse_files import Counts, Parse
+from include.ingest.splits import ConnectorError, Done, Lag, Split
 from include.ingest.stream_table import (
     BEGINNING_US,
     EVENT_TIME,

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from include.catalogue import FINDINGS
 from include.ingest.bronze_tables import bronze_columns, quarantine_columns
-from include.ingest.connector import Batch, Outcome, ReadSplit, Split, connector_columns
 from include.ingest.formats import LandedRows, folder_values
 from include.ingest.landed_values import RefusedError, Rescue, UnreadableFileError, reader_of_events
+from include.ingest.splits import Batch, Outcome, ReadSplit, Split, connector_columns
 from include.ingest.watermark import SourceWatermark, group_of, watermark_instants
 from include.lake.columns import INSTANT, arrow_type, documented, instant_scalar, without_comments
 from include.lake.ops import Finding

@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 from include import job
 from include.fold.admission import micros_of
 from include.ingest.amendments import amendments_of
-from include.ingest.base_connector import stage_events
 from include.ingest.bronze_tables import follow_fields, read_quarantine
-from include.ingest.connector import Batch, ConnectorError, Outcome, Split
 from include.ingest.formats import has_types, row_of_raw
 from include.ingest.ingest_log import QUARANTINE, Entry, Ingestion
+from include.ingest.landed_files import landed_files
 from include.ingest.landed_values import Rescue
 from include.ingest.parse_files import (
     FILE,
@@ -40,7 +39,8 @@ from include.ingest.parse_files import (
     quarantine_id,
     quarantine_rows_of,
 )
-from include.ingest.source_connector import connector_of, landed_files
+from include.ingest.source_connector import connector_of, stage_events
+from include.ingest.splits import Batch, ConnectorError, Outcome, Split
 from include.lake.columns import instant_scalar
 from include.lake.errors import wrong_argument
 from include.lake.lease import hold_lease

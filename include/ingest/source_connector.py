@@ -1,46 +1,133 @@
-"""The connector of a source: landed files here, a topic or others' table in a module of its own.
+"""The interface of connectors, the base of those whose splits are parsed, and the connector of a source.
 
 Also how many rows wait, how to go on behind a loss, and how to ingest a source from scratch.
 """
 
-import os
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import PurePosixPath
-
-from pyarrow import fs
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from include.catalogue import FINDINGS
 from include.connectors import DeltaTable, KafkaTopic, Merged, StreamTable, refuse_own_table
+from include.fold.admission import MICROSECOND, micros_of
 from include.ingest.amendments import ERASURE, amendments_of
-from include.ingest.base_connector import SourceConnector, SplitsConnector
-from include.ingest.connector import (
-    Batch,
-    ConnectorError,
-    Done,
-    Lag,
-    Loss,
-    NextSplits,
-    Outcome,
-    ReadSplit,
-    Split,
-    one_commit,
-    written_at,
-)
-from include.ingest.formats import LandedRows, open_rows
-from include.ingest.ingest_log import Entry, Ingestion, read_done
-from include.ingest.landed_values import UnreadableFileError
-from include.ingest.parse_files import outcomes_of_content
+from include.ingest.ingest_log import BRONZE, QUARANTINE, Entry, Ingestion, read_done
+from include.ingest.parse_files import Counts, Parse, Parsed
+from include.ingest.splits import Batch, ConnectorError, Done, Lag, Loss, NextSplits, ReadSplit
+from include.ingest.watermark import SourceWatermark, advance_watermark, as_text
 from include.job import nothing_running
 from include.lake.delta_log import is_there, move_aside
-from include.lake.errors import OF_SOURCE, LakeError
-from include.lake.ops import record_findings
+from include.lake.errors import OF_SOURCE, LakeError, RowCountError
+from include.lake.ops import Finding, record_findings
 from include.lake.paths import Lake
+from include.lake.table import Staged
 from include.registry import inputs_first, streams_of
 from include.settings import Source
 from include.text_table import counted
+
+
+class SourceConnector(Protocol):
+    """The place that a source's rows come from, as first seen; ConnectorError where it cannot be read.
+
+    Its settings (`include.connectors`) have `place`, `uri` and `check_paths`. Its splits have an `origin_id`,
+    by which a source is known not to be landed files: without it the next run is refused.
+    """
+
+    source: Source
+
+    def take_next(self, ingestion: Ingestion, parse: Parse, run_id: str | None) -> Counts | None:
+        """Ingest one batch of what no batch has; None when there is nothing left."""
+
+    def lag(self, done: Done) -> Lag: ...
+
+    def loss(self, done: Done) -> Loss | None:
+        """The loss that ingestion has to go on behind; None without one."""
+        said = f"{place_of(self.source)} loses nothing that is to be ingested"
+        raise ConnectorError(said, code="wrong_argument", subject=self.source.name)
+
+    def not_again(self, done: Done) -> str:
+        """Say, for people, what of the ingested rows cannot be ingested again."""
+        return f"rows that {place_of(self.source)} no longer has do not come again"
+
+    def reader(self, batch: Batch) -> ReadSplit: ...
+
+
+class SplitsConnector(SourceConnector, Protocol):
+    """Landed files, a topic or others' table: splits that are parsed."""
+
+    def next_splits(self, done: Done) -> NextSplits:
+        """The oldest splits that no batch has, as ordered in `Done`; raises ConnectorError where rows are lost."""
+
+    def take_next(self, ingestion: Ingestion, parse: Parse, run_id: str | None) -> Counts | None:
+        lake, source, logged = ingestion.lake, ingestion.source, ingestion.logged
+        following = self.next_splits(logged.done())
+        if not following.splits:
+            return None
+        at_us = micros_of(datetime.now(UTC)) // 1000 * 1000
+        read = [split for split in following.splits if split.name is not None]
+        batch = Batch(logged.newest + 1, read, at_us)
+        with parse(lake, source, batch, self.reader(batch)) as parsed:
+            counts = parsed.counts()
+            before, after, files = stage_events(ingestion, batch, parsed, counts)
+            if counts.rows_quarantined:
+                files[QUARANTINE] = parsed.stage_refused()
+            _check_counts(batch, counts, files)
+            # Before the commit: a run that dies says it again, and none keeps it for itself.
+            found = counts.findings(source)
+            found += jump_findings(source, counts.newest, before, after)
+            record_findings(lake, run_id, source.name, [*following.ignored, *found])
+            ingestion.commit(Entry(before, after, files, following.splits))
+        return replace(counts, batches=1)
+
+
+def stage_events(
+    ingestion: Ingestion, batch: Batch, parsed: Parsed, counts: Counts
+) -> tuple[SourceWatermark, SourceWatermark, dict[str, Sequence[Staged]]]:
+    """Write a batch's events as files; the watermark before and after them, and the files by table."""
+    before = ingestion.watermark()
+    if not counts.rows_bronze:
+        return before, before, {}
+    newest_us = max(counts.newest.values())
+    after = advance_watermark(before, newest_us, batch.ingested_at_us, counts.groups)
+    return before, after, {BRONZE: parsed.stage_accepted(before, after)}
+
+
+def _check_counts(batch: Batch, counts: Counts, files: Mapping[str, Sequence[Staged]]) -> None:
+    """Raise RowCountError when splits were not parsed, or rows that were parsed are not in files."""
+    if counts.files_landed != len(batch.splits):
+        raise RowCountError(f"{counts.files_landed} of {len(batch.splits)} files were read")
+    for table, parsed in ((BRONZE, counts.rows_bronze), (QUARANTINE, counts.rows_quarantined)):
+        written = sum(file.rows for file in files.get(table, ()))
+        if written != parsed:
+            raise RowCountError(f"{counted(parsed, 'row')} for {table}, but {written} were written")
+
+
+SLACK = timedelta(hours=1)  # between a commit and the newest event in it
+
+
+def jump_findings(
+    source: Source, newest: Mapping[str, int], before: SourceWatermark, after: SourceWatermark
+) -> list[Finding]:
+    """A warning where one file has moved the watermark further than time has passed since the commit
+    before; `newest` has the newest event of each file.
+
+    None for a source with groups: no file of it moves the watermark alone.
+    """
+    if source.watermark_per is not None or before.watermark_us is None or after == before:
+        return []
+    passed_us = (after.ingested_at_us or 0) - (before.ingested_at_us or 0)
+    file, *others = sorted(newest, key=lambda name: -newest[name])
+    to_us = after.watermark_us or 0
+    by_us = to_us - max([before.watermark_us, *(newest[name] for name in others[:1])])
+    if by_us <= passed_us + (source.max_future + SLACK) // MICROSECOND:
+        return []
+    by, passed = (timedelta(seconds=us // 1_000_000) for us in (by_us, passed_us))
+    said = (
+        f"{file} moved the watermark of bronze/{source.name} {by} beyond all other rows, to "
+        f"{as_text(to_us)}, {passed} after the commit before"
+    )
+    return [FINDINGS["watermark_jumped"].found(source.name, said)]
 
 
 def connector_of(lake: Lake, source: Source) -> SourceConnector:
@@ -48,6 +135,8 @@ def connector_of(lake: Lake, source: Source) -> SourceConnector:
     # Imported when needed: the client of a topic takes long to load.
     match source.connector:
         case None:
+            from include.ingest.landed_files import LandedFiles
+
             return LandedFiles(lake, source)
         case KafkaTopic() as topic:
             from include.ingest.kafka import TopicConnector
@@ -89,137 +178,6 @@ def lag_of_run(lake: Lake, source: Source, done: Done | None = None) -> Lag:
         return Lag(1, is_little=True)
     waiting, is_little = sum(lag.waiting for lag in lags), all(lag.is_little for lag in lags)
     return Lag(waiting, is_little, lags[-1].held)
-
-
-@dataclass(frozen=True)
-class LandedFiles(SplitsConnector):
-    """The connector of files in landing."""
-
-    lake: Lake
-    source: Source
-
-    @cached_property
-    def files(self) -> list[Split]:
-        return landed_files(self.lake, self.source.name)
-
-    def next_splits(self, done: Done) -> NextSplits:
-        return NextSplits(sorted(one_commit(self._waiting(done), self.source)))
-
-    def lag(self, done: Done) -> Lag:
-        sizes = [file.bytes for file in self._waiting(done)]
-        return Lag(len(sizes), sum(sizes) <= self.source.spark_bytes)
-
-    def loss(self, done: Done) -> Loss | None:
-        raise ConnectorError(
-            f"{place_of(self.source)} loses nothing: a landed file is ingested whole, or not at all",
-            code="wrong_argument",
-            subject=self.source.name,
-        )
-
-    def reader(self, batch: Batch) -> ReadSplit:
-        root = landing_root(self.lake, self.source.name)
-        return partial(outcomes_of_file, self.lake, root, self.source, batch)
-
-    def _waiting(self, done: Done) -> list[Split]:
-        return [file for file in self.files if file.name not in done.names]
-
-
-def outcomes_of_file(
-    lake: Lake, root: str, source: Source, batch: Batch, split: Split
-) -> Iterator[Outcome]:
-    """Yield an outcome for each row of a file, and last one for the file."""
-    name = split.source_file
-
-    def opened() -> LandedRows:
-        return open_rows(name, read_landed(lake, root, name, source.max_file_bytes), source)
-
-    yield from outcomes_of_content(opened, source, name, batch.ingested_at_us)
-
-
-Listed = tuple[int, str, int]  # when a file was modified, in nanoseconds; its name; its bytes
-
-
-def landing_root(lake: Lake, source: str) -> str:
-    """The landing folder as the lake's file system spells it, absolute."""
-    root = lake.path_in_filesystem(lake.landing(source))
-    return os.path.abspath(root) if lake.is_local else root  # noqa: PTH100 (no symlinks)
-
-
-def landed_files(lake: Lake, source: str) -> list[Split]:
-    """All landed files but hidden ones, in the order of ingestion: the older before the newer."""
-    root = landing_root(lake, source)
-    found = sorted(_listed_here(root) if lake.is_local else _listed(lake, root))
-    return [Split(name, bytes=size, modified_at=written_at(ns // 1000)) for ns, name, size in found]
-
-
-def _listed(lake: Lake, root: str) -> Iterator[Listed]:
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    for info in lake.filesystem.get_file_info(selector):
-        name = info.path.removeprefix(f"{root}/")
-        if info.type == fs.FileType.File and not any(map(_is_hidden, PurePosixPath(name).parts)):
-            yield info.mtime_ns or 0, name, info.size
-
-
-def _listed_here(root: str) -> Iterator[Listed]:
-    for folder, folders, names in os.walk(root, onerror=_refuse_unlisted):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        prefix = f"{folder}/".removeprefix(f"{root}/")
-        links = (name for name in folders if os.path.islink(f"{folder}/{name}"))  # noqa: PTH114 (as all here)
-        for name in (*names, *links):
-            if _is_hidden(name):
-                continue
-            try:
-                found = os.lstat(f"{folder}/{name}")
-            except FileNotFoundError:
-                continue  # removed meanwhile
-            yield found.st_mtime_ns, _storable(prefix + name), found.st_size
-
-
-def _refuse_unlisted(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):  # removed meanwhile, or nothing has ever landed
-        raise error
-
-
-def _storable(name: str) -> str:
-    """The name; one not in UTF-8 with \\x.. for other bytes, and `/`, which no file has there."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return f"{os.fsencode(name).decode('utf-8', 'backslashreplace')}/"
-    return name
-
-
-def _is_hidden(name: str) -> bool:
-    # The rule of Hadoop's listing, with its exceptions.
-    if name.startswith(("_common_metadata", "_metadata")):
-        return False
-    under_score = name.startswith("_") and "=" not in name
-    return under_score or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def read_landed(lake: Lake, root: str, name: str, max_bytes: int) -> bytes:
-    """The content of a landed file; UnreadableFileError for one to refuse, ConnectorError for one gone."""
-    if name.endswith("/"):
-        raise UnreadableFileError("its name is not UTF-8 (\\x.. is each byte that is not)")
-    path = f"{root}/{name}"
-    try:
-        if lake.is_local and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise UnreadableFileError("it is a link, a pipe or the like: land the file itself")
-        with lake.filesystem.open_input_file(path) as file:
-            size = file.size()
-            if size > max_bytes:
-                said = f"{size} bytes, more than the {max_bytes} allowed: split it"
-                raise UnreadableFileError(said)
-            content = bytes(file.read(size))
-        if lake.is_local and os.stat(path).st_size != size:  # noqa: PTH116 (a text, as all here)
-            said = "written to while it was read: name it _... until it is whole"
-            raise UnreadableFileError(said)
-    except PermissionError as error:
-        raise UnreadableFileError(f"permission denied: {error.strerror}") from None
-    except FileNotFoundError as error:
-        said = f"{path} was removed while it was to be ingested, and nothing was: run again"
-        raise ConnectorError(said, subject=name) from error
-    return content
 
 
 def plan_loss(lake: Lake, source: Source) -> Loss | None:
@@ -274,14 +232,8 @@ def _moves(lake: Lake, source: Source) -> Iterator[str]:
 
 
 def _not_again(lake: Lake, source: Source) -> str:
-    """The rows, for people, that were ingested and cannot be read again."""
-    if source.connector is not None:
-        return f"rows that {place_of(source)} no longer has do not come again"
+    connector = connector_of(lake, source)
     try:
-        done = read_done(lake, source.name)
-    except LakeError:
-        return "rows of files that are no longer in landing do not come again"
-    gone = len(done.names - {file.name for file in landed_files(lake, source.name)})
-    if not gone:
-        return "all ingested files are still in landing"
-    return f"{counted(gone, 'file')} of those ingested are not in landing any more: DATA IS LOST"
+        return connector.not_again(read_done(lake, source.name))
+    except LakeError:  # its log cannot be read
+        return SourceConnector.not_again(connector, Done())

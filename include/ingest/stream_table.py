@@ -20,19 +20,17 @@ import pyarrow.compute as pc
 from include.fold.admission import instant_of, micros_of
 from include.fold.bucket import dates_within
 from include.fold.definition import EMITTED_AT, EMITTED_DATE
-from include.ingest.base_connector import SourceConnector
 from include.ingest.bronze_tables import late_fields, with_late_fields
-from include.ingest.connector import (
+from include.ingest.ingest_log import BRONZE, Entry, Ingestion, newest_batch, read_log
+from include.ingest.parse_files import Counts, Parse, bronze_rows
+from include.ingest.source_connector import SourceConnector
+from include.ingest.splits import (
     Batch,
-    ConnectorError,
     Done,
     Lag,
-    Loss,
     ReadSplit,
     Split,
 )
-from include.ingest.ingest_log import BRONZE, Entry, Ingestion, newest_batch, read_log
-from include.ingest.parse_files import Counts, Parse, bronze_rows
 from include.ingest.watermark import floor_to_ms, move_watermark
 from include.lake.columns import arrow_type, instant_scalar
 from include.lake.delta_log import CHECKED, commit_hash, unbroken
@@ -225,12 +223,6 @@ class Step(NamedTuple):
 
 class DerivedConnector(SourceConnector, Protocol):
     """Other tables of the lake, whose rows are taken as they are."""
-
-    source: Source
-
-    def loss(self, done: Done) -> Loss | None:
-        said = f"{self.source.name} loses nothing: what it is made of has all rows"
-        raise ConnectorError(said, code="wrong_argument", subject=self.source.name)
 
     def reader(self, batch: Batch) -> ReadSplit:
         """None of its rows is parsed, and so none refused: there is none to read again."""

@@ -40,7 +40,7 @@ ended_at timestamp When it ended
 outcome string succeeded or failed
 error string Why it failed; null otherwise
 batches bigint Batches committed in this run
-files_landed bigint Ingest: files taken from landing
+files_landed bigint Ingest: splits: files, ranges of offsets
 rows_landed bigint Ingest: rows found in them; bronze + quarantined
 rows_bronze bigint Ingest: rows appended to bronze
 rows_quarantined bigint Ingest: rows (and whole files) refused
@@ -105,7 +105,7 @@ event_time_to timestamp Event time of the last of them
 detail string What it means and what to do, for people
 figure double What was measured, if it has a limit
 limit double The limit it was held against
-unit string Of figure and limit: bytes, files, versions, batches, rows, times, days
+unit string Of figure and limit, such as bytes, rows, share, times or days
 action string What to do about it; null where detail says it
 """,
     "figures": """Measurements of checkpoints by checks

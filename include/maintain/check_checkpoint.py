@@ -53,7 +53,6 @@ def limit_findings(stream: Stream, figures: Mapping[str, float | None]) -> list[
             f"{figure.help}: {figure.text(value)}, at most {figure.text(limit)}",
             figure=value,
             limit=limit,
-            unit=figure.unit,
         )
         for figure, value in ((FIGURES[name], value) for name, value in figures.items())
         if value is not None

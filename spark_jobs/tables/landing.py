@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from include.fold.admission import DAY_US
-from include.ingest.connector import Batch, ReadSplit
 from include.ingest.parse_files import (
     ACCEPTED,
     FILE,
@@ -26,6 +25,7 @@ from include.ingest.parse_files import (
     quarantine_rows_of,
     quarantine_schema,
 )
+from include.ingest.splits import Batch, ReadSplit
 from include.ingest.watermark import SourceWatermark
 from include.lake.columns import sql_name
 from include.lake.paths import Lake

@@ -17,10 +17,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from include.ingest.connector import ConnectorError, ReadSplit, Split
 from include.ingest.ingest import ingest
 from include.ingest.kafka import TopicConnector
 from include.ingest.parse_files import Counts, Outcome
+from include.ingest.splits import ConnectorError, ReadSplit, Split
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.settings import Source

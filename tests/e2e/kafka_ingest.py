@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from include.connectors import KafkaTopic
 from include.ingest import kafka
-from include.ingest.connector import Split
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import read_done
 from include.ingest.kafka import BrokerTopic, Message
+from include.ingest.splits import Split
 from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.settings import Source

@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 
 from include.connectors import KafkaTopic, SchemaRegistry
-from include.ingest.connector import Split
 from include.ingest.ingest import ingest, landing_lag
 from include.ingest.kafka import open_topic
 from include.ingest.parse_files import Counts
 from include.ingest.reingest import reingest
+from include.ingest.splits import Split
 from include.lake.lease import wait_until
 from include.lake.paths import Lake
 from tests.e2e.kafka_broker import DEADLINE_S, Broker, running_broker

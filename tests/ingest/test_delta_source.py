@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include import connectors
-from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest, why_not_ingest
 from include.ingest.ingest_log import Ingestion
 from include.ingest.parse_files import Counts
 from include.ingest.source_connector import lag_of_run, waiting
+from include.ingest.splits import ConnectorError
 from include.lake.ops import read_ops
 from include.lake.paths import Lake
 from include.registry import all_sources, source_named

@@ -12,12 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from include.fold.admission import MICROSECOND
-from include.ingest.base_connector import SLACK, jump_findings
 from include.ingest.bronze_tables import QUARANTINE_COLUMNS, bronze_columns
 from include.ingest.ingest import ingest
 from include.ingest.ingest_log import COLUMNS, Ingestion
 from include.ingest.parse_files import Counts, Parse, ParsedHere
-from include.ingest.source_connector import waiting
+from include.ingest.source_connector import SLACK, jump_findings, waiting
 from include.ingest.watermark import SourceWatermark
 from include.lake.columns import documented
 from include.lake.ops import read_ops

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from include.cli.__main__ import load
 from include.cli.app import main
 from include.ingest import kafka
-from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest, landing_lag, why_not_ingest
 from include.ingest.parse_files import Counts
 from include.ingest.source_connector import plan_loss, waiting
+from include.ingest.splits import ConnectorError
 from include.lake.paths import Lake
 from include.streams import sources
 from tests.deaths import Dying, KilledError, MachineClock

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from include.fold.admission import EPOCH, MICROSECOND
 from include.ingest import parse_files
-from include.ingest.connector import Batch
 from include.ingest.formats import open_rows, row_of_raw
+from include.ingest.landed_files import landed_files, landing_root, outcomes_of_file
 from include.ingest.landed_values import (
     MAX_US,
     MIN_US,
@@ -30,7 +30,7 @@ from include.ingest.landed_values import (
     reader_of_events,
 )
 from include.ingest.parse_files import parse_here
-from include.ingest.source_connector import landed_files, landing_root, outcomes_of_file
+from include.ingest.splits import Batch
 from include.lake.paths import Lake
 from include.settings import Field, Source
 

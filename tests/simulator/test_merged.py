@@ -11,10 +11,10 @@ from include.amend.erase_rows import erased_key
 from include.connectors import Merged
 from include.fold.admission import instant_of, micros_of
 from include.ingest import merged
-from include.ingest.connector import ConnectorError
 from include.ingest.ingest import ingest, why_not_ingest
 from include.ingest.merged import Input
 from include.ingest.source_connector import move_source_aside
+from include.ingest.splits import ConnectorError
 from include.ingest.watermark import Groups
 from include.lake.delta_log import dataset_of
 from include.registry import source_named
