@@ -47,11 +47,11 @@ from include.text_table import counted
 
 Row = Mapping[str, Any]
 RUN, INGEST, REBUILD = "run_stream", "ingest_source", "rebuild_stream"
+# Columns of ops/runs in words: of a source's run, and of a stream's.
+INGESTED = {"rows_landed": "landed", "rows_quarantined": "quarantined", "rows_rescued": "rescued"}
+FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "rows_out": "written"}
 SUMMED = ("rows_in", "rows_late", "rows_quarantined")
-RUN_COLUMNS = (
-    *("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error", "until"),
-    *("rows_pending", "rows_out", "rows_landed", "rows_rescued", *SUMMED),
-)
+OF_RUN = ("run_id", "job", "subject", "started_at", "ended_at", "outcome", "error", "until")
 FINDING_COLUMNS = ("found_at", "subject", "finding", "severity", "count", "detail", "action")
 # Lost for good: open until `./stateful ingest SOURCE --accept-loss`.
 LOST, ACCEPTED = ("rows_skipped", "versions_ignored"), "loss_accepted"
@@ -69,7 +69,8 @@ class Recorded:
 
     @cached_property
     def _runs(self) -> pa.Table:
-        rows = read_ops(self.lake, "runs", None, RUN_COLUMNS, not_ahead("ended_at"))
+        columns = (*OF_RUN, *INGESTED, *FOLDED)
+        rows = read_ops(self.lake, "runs", None, columns, not_ahead("ended_at"))
         rows = rows.filter(pc.is_in(rows["job"], pa.array([RUN, INGEST, REBUILD])))
         if self.only is not None:
             names = pa.array([self.only.name, self.only.source])
@@ -480,11 +481,6 @@ def _number(value: datetime | timedelta | float) -> float:
     if isinstance(value, datetime):
         return value.timestamp()
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
-# Columns of ops/runs in words: of a source's run, and of a stream's.
-INGESTED = {"rows_landed": "landed", "rows_quarantined": "quarantined", "rows_rescued": "rescued"}
-FOLDED = {"rows_in": "read", "rows_late": "late", "rows_pending": "pending", "rows_out": "written"}
 
 
 def run_report(lake: Lake, stream: Stream, *, since: datetime, now: datetime) -> str:
