@@ -134,7 +134,7 @@ def findings_of_run(stream: str, batches: Sequence[Mapping[str, Any]]) -> list[F
         late_rows = FINDINGS["late_rows"].found(
             stream,
             "behind the watermark when they were ingested: in bronze, not in the table. "
-            "docs/operate.md, Runs, has the query that shows them",
+            "docs/operate.md, Runs, says what late is",
             count=late,
             event_time_from=min(b["late_from"] for b in batches if b["late_from"]),
             event_time_to=max(b["late_to"] for b in batches if b["late_to"]),
