@@ -55,7 +55,7 @@ DECLARED: dict[type, str] = {
     Secured: "A topic and a schema registry have these as well.",
     DeltaTable: "`connector=` of a source.",
     StreamTable: "`connector=` of a source.",
-    Merged: "`connector=` of a source.",
+    Merged: "`connector=` of a source: `Merged(orders=timedelta(minutes=10), ...)`.",
 }
 TOPIC = KafkaTopic(servers="any", topic="any")
 ANY_SOURCE = Source(name="any", time_field="time_field", fields=(), comment="", connector=TOPIC)

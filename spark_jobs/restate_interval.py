@@ -23,7 +23,7 @@ from include.stream.approvals import refuse_unapproved
 from include.stream.open_stream import OpenStream, open_stream
 from include.stream.restate_plan import plan_restate
 from include.stream.status_report import status_of
-from include.stream.stream_status import Statuses
+from include.stream.stream_status import stream_status
 from spark_jobs.engines.live_batch import DataChecks
 from spark_jobs.engines.spark_engine import SparkEngine
 from spark_jobs.job import exit_with_main, stream_job
@@ -68,7 +68,7 @@ def _restate_and_record(
     commit_replay(engine, plan, checks, record, what)
     record["estimated_seconds"] = plan.estimated_seconds
     delete_expired(opened)
-    log.info("%s", status_of(stream, Statuses(lake))[0])
+    log.info("%s", status_of(stream_status(lake, stream))[0])
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:

@@ -63,7 +63,7 @@ from include.stream.open_stream import open_stream
 from include.stream.rebuild_plan import RebuildOptions, plan_rebuild
 from include.stream.restate_plan import has_nothing_to_change, plan_restate
 from include.stream.status_report import status_of, status_of_each
-from include.stream.stream_status import Statuses
+from include.stream.stream_status import stream_status
 from include.text_table import printable
 
 RUN, STATE, TABLES = "Run", "State", "Tables"
@@ -95,7 +95,7 @@ def run_stream(stream: StreamArgument, lake: LakeOption) -> int:
     if report := run_report(lake, stream, since=began, now=datetime.now(UTC)):
         say(report)
     if lake.is_delta_table(lake.table(stream.name)):
-        status, record = status_of(stream, Statuses(lake))
+        status, record = status_of(stream_status(lake, stream))
         # Even if nothing ran: the function may have changed.
         if record["wrong"] or record["mismatch"]:
             say(status)
@@ -250,9 +250,9 @@ def savepoint(stream: StreamArgument, lake: LakeOption) -> int:
 @command("status", "status user_counts", STATE)
 def status(lake: LakeOption, name: AnyStreamArgument = None, is_json: JsonOption = False) -> int:
     """Show until when the table of a stream, or of each, is complete, where it is right, and what mends it."""
-    found = (
-        status_of_each(lake) if name is None else [status_of(stream_named(name), Statuses(lake))]
-    )
+    found = status_of_each(lake)
+    if name is not None:
+        found = iter([status_of(stream_status(lake, stream_named(name)))])
     texts, records = zip(*found, strict=True)
     if is_json:
         show_json(records if name is None else records[0])

@@ -151,7 +151,7 @@ def read_log(lake: Lake, source: str) -> Logged | None:
 
 @lru_cache(maxsize=8)  # each stream of a source asks, and its children do
 def _read_once(path: str, files: LogFiles) -> Logged:
-    return _read(path, open_table(path))
+    return _read(path, open_table(path, log=files))
 
 
 def read_done(lake: Lake, source: str) -> Done:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from pyarrow import fs
 
 from include.ingest.formats import LandedRows, open_rows
+from include.ingest.ingest_log import read_done
 from include.ingest.landed_values import UnreadableFileError
 from include.ingest.parse_files import outcomes_of_content
 from include.ingest.source_connector import SplitsConnector
@@ -25,6 +26,7 @@ from include.ingest.splits import (
     one_commit,
     written_at,
 )
+from include.lake.errors import LakeError
 from include.lake.paths import Lake
 from include.settings import Source
 from include.text_table import counted
@@ -48,7 +50,11 @@ class LandedFiles(SplitsConnector):
         sizes = [file.bytes for file in self._waiting(done)]
         return Lag(len(sizes), sum(sizes) <= self.source.spark_bytes)
 
-    def not_again(self, done: Done) -> str:
+    def not_again(self) -> str:
+        try:
+            done = read_done(self.lake, self.source.name)
+        except LakeError:
+            return super().not_again()
         gone = len(done.names - {file.name for file in self.files})
         if not gone:
             return "all ingested files are still in landing"

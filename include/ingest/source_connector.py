@@ -42,11 +42,11 @@ class SourceConnector(Protocol):
     def lag(self, done: Done) -> Lag: ...
 
     def loss(self, done: Done) -> Loss | None:
-        """The loss that ingestion has to go on behind; None without one."""
+        """The loss that ingestion has to go on behind; None without one. ConnectorError where nothing can be lost."""
         said = f"{place_of(self.source)} loses nothing that is to be ingested"
         raise ConnectorError(said, code="wrong_argument", subject=self.source.name)
 
-    def not_again(self, done: Done) -> str:
+    def not_again(self) -> str:
         """Say, for people, what of the ingested rows cannot be ingested again."""
         return f"rows that {place_of(self.source)} no longer has do not come again"
 
@@ -222,18 +222,10 @@ def _moves(lake: Lake, source: Source) -> Iterator[str]:
     tables = (f"{folder}/{source.name}" for folder in OF_SOURCE)
     named = ", ".join(name for name in tables if is_there(lake, f"{lake.root}/{name}")) or "nothing"
     yield f"moves {named} into set_aside/, and ingests all of {place_of(source)} again"
-    yield _not_again(lake, source)
+    yield connector_of(lake, source).not_again()
     yield "rows that were corrected and ingested by reingest have to be so again"
     for stream in streams_of(source.name):
         # By what is there: what is recorded of it may be what is damaged.
         folders = (f"{lake.root}/{kind}/{stream.name}" for kind in ("checkpoints", "tables"))
         if any(is_there(lake, folder) for folder in folders):
             yield f"{stream.name} stops until it is rebuilt: `./stateful rebuild {stream.name} --apply`"
-
-
-def _not_again(lake: Lake, source: Source) -> str:
-    connector = connector_of(lake, source)
-    try:
-        return connector.not_again(read_done(lake, source.name))
-    except LakeError:  # its log cannot be read
-        return SourceConnector.not_again(connector, Done())

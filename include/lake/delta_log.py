@@ -41,17 +41,16 @@ def delta_table(path: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(path, version=version)
 
 
-LogFiles = frozenset[tuple[str, int, int]]  # of each file: name, bytes, and when it was written
+LogFiles = frozenset[tuple[str, tuple[int, int]]]  # of each: name, bytes, when it was written
 
 
-def open_table(path: str, version: int | None = None) -> DeltaTable:
+def open_table(path: str, version: int | None = None, log: LogFiles | None = None) -> DeltaTable:
     """Open a table to read: the handle is shared while the log has the same files. LakeError when it cannot be read.
 
     Never write with it: a commit would move it on for all that hold it.
     """
     with unbroken(path):
-        log = files_of_log(path)  # first: what is committed meanwhile is no file of this log
-        return _as_of_log(path, version, log)
+        return _as_of_log(path, version, log or files_of_log(path))  # listed first: it may grow
 
 
 @lru_cache(maxsize=32)  # of a large table each is some megabytes
@@ -62,8 +61,9 @@ def _as_of_log(path: str, version: int | None, log: LogFiles) -> DeltaTable:
 def files_of_log(path: str) -> LogFiles:
     """Return the log's files without `_last_checkpoint`; OSError where they cannot be listed."""
     files = files_of(path).get_file_info(fs.FileSelector("_delta_log"))
-    named = ((file.base_name, file.size or 0, file.mtime_ns or 0) for file in files)
-    return frozenset(file for file in named if file[0] != "_last_checkpoint")
+    named = {file.base_name: (file.size or 0, file.mtime_ns or 0) for file in files}
+    named.pop("_last_checkpoint", None)
+    return frozenset(named.items())
 
 
 def dataset_of(table: str) -> ds.Dataset:

@@ -228,7 +228,7 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
     for name in in_order(names):
         parents = [planned[parent] for parent in parents_of(name) if parent in planned]
         above = [each for each in parents if each.is_rebuild]
-        each = _planned(lake, name, statuses, is_forward=name in forward)
+        each = _planned(name, statuses, is_forward=name in forward)
         planned[name] = _behind(lake, each, above)
     gone = sorted({*lake.folders(f"{lake.root}/tables")} - {*names})
     left = (
@@ -237,19 +237,20 @@ def make_plan(lake: Lake, forward: Sequence[str] = ()) -> DeployPlan:
     return DeployPlan((*planned.values(), *left), "".join(f" --forward {name}" for name in forward))
 
 
-def _planned(lake: Lake, name: str, statuses: Statuses, is_forward: bool) -> PlannedStream:
+def _planned(name: str, statuses: Statuses, is_forward: bool) -> PlannedStream:
     """Plan a stream by itself."""
     try:
-        return planned_stream(lake, statuses.of(stream_named(name)), is_forward)
+        return planned_stream(statuses.of(stream_named(name)), is_forward)
     except StatefulError as error:
         return PlannedStream(
             stream=name, state="cannot be", what=error.message, command=error.command
         )
 
 
-def planned_stream(lake: Lake, status: StreamStatus, is_forward: bool = False) -> PlannedStream:
+def planned_stream(status: StreamStatus, is_forward: bool = False) -> PlannedStream:
     """Plan a stream by itself; StatefulError when it cannot be judged."""
-    opened, identity, name = status.opened, status.opened.identity, status.opened.name
+    opened, identity = status.opened, status.opened.identity
+    lake, name = opened.lake, opened.name
     changed = what_changed(lake, opened.stream, opened.generations)
     differ = settings_differ(lake, opened.stream, opened.generations)
     wrong = _wrong(status)
@@ -367,7 +368,7 @@ def step_left(
 
     SettingsError for what was not approved, and where a parent is to be made right first.
     """
-    step = planned_stream(lake, stream_status(lake, stream_named(name)), is_forward)
+    step = planned_stream(stream_status(lake, stream_named(name)), is_forward)
     if step.command is None and step.state != "cannot be":
         return None
     if step.is_at_most:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from include.fold.admission import instant_of
 from include.fold.definition import Definition, KeyedFold
-from include.ingest.amendments import Amendments, amendments_in
-from include.ingest.ingest_log import KEEPALIVE, read_log, refuse_changed_bronze
+from include.ingest.amendments import Amendments, amendments_of
+from include.ingest.ingest_log import KEEPALIVE, refuse_changed_bronze
 from include.lake.dead_letters import dead_letters_number, has_dead_letters_of
 from include.lake.delta_log import adds_data, commit_hash, open_table, read_actions
 from include.lake.errors import LakeError, how_to_mend
@@ -108,7 +108,7 @@ class OpenStream:
     @cached_property
     def amendments(self) -> Amendments:
         """The amendments of its source."""
-        return amendments_in(read_log(self.lake, self.source), self.source)
+        return amendments_of(self.lake, self.source)
 
     @cached_property
     def mismatch(self) -> str | None:

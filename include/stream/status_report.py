@@ -9,7 +9,6 @@ from include.lake.dead_letters import dead_letters_number
 from include.lake.errors import StatefulError, how_to_mend, last_line
 from include.lake.paths import Lake
 from include.registry import stream_named, stream_names
-from include.settings import Stream
 from include.stream.manifest import mapped_savepoint, until_of
 from include.stream.rebuild_plan import RebuildOptions, RebuildPlan, plan_rebuild
 from include.stream.stream_identity import CALLED, what_changed
@@ -19,7 +18,6 @@ from include.stream.stream_status import (
     StreamStatus,
     dead_letters_status,
     known_instant,
-    late_groups,
 )
 from include.text_table import counted
 
@@ -45,9 +43,8 @@ class NextCommand:
         return said if self.why is None else f"{said}: {self.why}"
 
 
-def status_of(stream: Stream, statuses: Statuses) -> tuple[str, dict[str, Any]]:
+def status_of(status: StreamStatus) -> tuple[str, dict[str, Any]]:
     """The status of a stream, as text for a terminal and as a record for scripts."""
-    status = statuses.of(stream)
     opened = status.opened
     changed = what_changed(opened.lake, opened.stream, opened.generations)
     mend = next_command(status, changed)
@@ -65,7 +62,7 @@ def status_of_each(lake: Lake) -> Iterator[tuple[str, dict[str, Any]]]:
     statuses = Statuses(lake)
     for name in stream_names():
         try:
-            yield status_of(stream_named(name), statuses)
+            yield status_of(statuses.of(stream_named(name)))
         except StatefulError as error:
             yield f"{name}: {last_line(error)}", {"stream": name, **error.record()}
 
@@ -113,7 +110,7 @@ def _needs_run(status: StreamStatus, changed: Sequence[str]) -> bool:
         if identity.time_column == "ingested_at":
             return True  # no row is late
         since_us = identity.since_us
-        return not late_groups(opened.lake, opened.source, identity.delay_us, since_us, None)
+        return not status.read_late(opened.lake, opened.source, identity.delay_us, since_us, None)
     reasons = {span.reason for span in status.table_status.wrong}
     if changed or reasons != {"cut off"}:
         return False

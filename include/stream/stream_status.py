@@ -379,7 +379,10 @@ class Upstream:
         return _found("upstream_not_right", name, said, f"`{self.command}`", wrong)
 
 
-def _upstream(opened: OpenStream, of_parent: "OfStream") -> Upstream | None:
+OfStream = Callable[[Stream], "StreamStatus"]
+
+
+def _upstream(opened: OpenStream, of_parent: OfStream) -> Upstream | None:
     """The verdict on the tables that a stream's rows come of; None: they are right, or it reads none."""
     found = list[Upstream]()
     for source in inputs_first(source_named(opened.source)):
@@ -391,7 +394,7 @@ def _upstream(opened: OpenStream, of_parent: "OfStream") -> Upstream | None:
     return None if first_us is None else replace(found[0], from_us=first_us)
 
 
-def _of_table(opened: OpenStream, source: str, name: str, of_parent: "OfStream") -> list[Upstream]:
+def _of_table(opened: OpenStream, source: str, name: str, of_parent: OfStream) -> list[Upstream]:
     """The verdicts on the table of the stream `name`, of which bronze of a source is."""
     lake, run = opened.lake, "./stateful stream"
     done = position_in_bronze(lake, source)
@@ -427,6 +430,7 @@ class StreamStatus:
     upstream: Upstream | None = None
     bronze_changed: str | None = None  # how others have changed bronze
     unfinished: str | None = None  # an erasure of a key that the table may have
+    read_late: ReadLate = late_groups  # shared by the statuses of one look
 
     @property
     def doubt(self) -> str | None:
@@ -483,9 +487,6 @@ class StreamStatus:
         return found
 
 
-OfStream = Callable[[Stream], StreamStatus]
-
-
 class Statuses:
     """The statuses of many streams: each is judged once, also where others are made of its table."""
 
@@ -498,7 +499,8 @@ class Statuses:
         if stream.name not in self._known:
             opened = open_stream(self._lake, stream)
             table_status = judged(opened, opened.identity, self._read_late)
-            self._known[stream.name] = _status(opened, table_status, self.of)
+            status = _status(opened, table_status, self.of)
+            self._known[stream.name] = replace(status, read_late=self._read_late)
         return self._known[stream.name]
 
 

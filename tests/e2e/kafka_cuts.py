@@ -64,7 +64,7 @@ class Cut(NamedTuple):
 
 
 def cut_of(seed: int) -> Cut:
-    """The same each time."""
+    """Draw the cut of a seed, the same each time."""
     random = Random(seed)
     names = list(FAULTS)
     fault, count = names[(seed - 1) % len(names)], random.randint(10, 60)

@@ -336,7 +336,7 @@ def test_a_damaged_commit_behind_a_checkpoint_stops_until_it_is_skipped(
 def test_a_table_of_this_lake_is_no_delta_source(
     lake: Lake, scheme: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """As one its Dag would have two Assets of one URI, Delta's own columns (`__is_cdc`) would be rescued fields,
+    """Else its Dag would have two Assets of one URI, Delta's own columns (`__is_cdc`) would be rescued fields,
     and rows that a rebuild is the first to emit would be missed."""
     own = connectors.DeltaTable(uri=f"{scheme}{lake.table('user_counts')}/")
     source = replace(SIGNALS, connector=own)

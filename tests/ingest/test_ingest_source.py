@@ -151,7 +151,7 @@ def test_bronze_is_compressed_and_in_groups_that_several_cores_can_read(lake, mo
 def test_rows_that_are_lost_on_their_way_into_a_file_stop_the_run_before_any_is_taken(
     lake: Lake, landed: Landing, monkeypatch: pytest.MonkeyPatch, parse: Parse, lines: list[str]
 ):
-    """As those would be that Spark's workers lose."""
+    """So those are noticed that Spark's workers lose."""
     landed.add("a.jsonl", lines)
     for parsed in (ParsedHere, ParsedOnSpark):
         for name in ("stage_accepted", "stage_refused"):
@@ -211,7 +211,7 @@ MOST_US = (WITH_HEARTBEAT.max_future + SLACK) // MICROSECOND
 
 
 def is_jump(newest: dict[str, int], passed_us: int = 0) -> bool:
-    """Of a commit with these files, each with its newest time after the watermark before."""
+    """Return True if a commit of files with these newest times, after the watermark before, jumps."""
     after = SourceWatermark(max(newest.values()), passed_us)
     return bool(jump_findings(WITH_HEARTBEAT, newest, SourceWatermark(0, 0), after))
 

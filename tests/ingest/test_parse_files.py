@@ -51,7 +51,7 @@ NOON_US = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def judged(name: str, content: bytes, taken: Callable[[Any], Any]) -> Iterator[Any]:
-    """What is taken of each row, or the code of its refusal and its raw text."""
+    """Yield what is taken of each row, or the code of its refusal and its raw text."""
     rows = open_rows(name, content, SOURCE)
     for item in rows.items():
         try:
@@ -190,7 +190,7 @@ def test_a_file_with_a_column_twice_is_refused_unless_it_is_no_field_and_passed_
 
 
 def test_columns_of_a_csv_without_names_are_called_by_their_number():
-    """As where each line ends in delimiters."""
+    """Such columns come of lines that end in delimiters."""
     found = values("a.csv", content("a.csv", ["key", "at", "", ""], ["a", NOON, "1", "2"]))
     assert found == {"key": "a", "at": NOON, "column 3": "1", "column 4": "2"}
 

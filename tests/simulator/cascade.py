@@ -264,7 +264,7 @@ class Cascade:
         self.landed = defaultdict[str, list[Click]](list)
         self.factor = 3
         self.compared = self.taken_back = 0
-        self.found: object = None  # at the last check
+        self.checked: object = None  # what was there at the last check
         self.streams = {
             name: Stream(
                 name=name,
@@ -422,15 +422,15 @@ class Cascade:
 
     def check(self) -> None:
         """Raise WrongError where a table is said to be right and is not."""
-        if self._found() == self.found:
-            return  # as at the last check
+        if (there := self._there()) == self.checked:
+            return
         statuses = Statuses(self.lake)
         for name, rows in self.expected().items():
             self.check_table(statuses.of(stream_named(name)), rows)
-        self.found = self._found()
+        self.checked = there
 
-    def _found(self) -> object:
-        """What a status is made by."""
+    def _there(self) -> object:
+        """Return the code and the files that statuses depend on."""
         files = (each for each in Path(self.lake.root).rglob("*") if "ops" not in each.parts)
         return self.factor, {each: each.stat().st_mtime_ns for each in files}
 

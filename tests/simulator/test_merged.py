@@ -371,7 +371,7 @@ def _late(made: Merging) -> None:
 
 
 def _restated(made: Merging) -> None:
-    """What the table of the stream takes back, before the merged source has taken it."""
+    """Rebuild an input's stream, whose table takes back rows that the merged source has not taken yet."""
     made.now_us += 9 * SECOND_US
     made.land(Click("u", made.now_us, 1))
     made.run("a")
